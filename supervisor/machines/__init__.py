@@ -1,0 +1,1 @@
+"""Edges joined into the verbs of the loop. No policy, no journal."""
