@@ -240,10 +240,15 @@ class Box:
         return _pid(read_note(self.home.guardian_lock)) if is_held(self.home.guardian_lock) else None
 
     def understudies(self) -> list[int]:
-        """Guardians that wait for the lock."""
-        return [pid for pid in self._guardians() if pid != self.guardian]
+        """The guardian's own forks, which wait for its lock.
 
-    def _guardians(self) -> list[int]:
+        A second guardian that was started meanwhile is none: it finds the lock taken and ends.
+        """
+        guardian = self.guardian
+        return [pid for pid in self.guardians() if guardian is not None and _parent(pid) == guardian]
+
+    def guardians(self) -> list[int]:
+        """Everybody who is a guardian, its understudy, or about to see that there is one."""
         wanted = ("supervisor.guardian", "--home", str(self.home.root))
         return [pid for pid in proc.pids() if all(word in proc.argv(pid) for word in wanted) and is_alive(pid)]
 
@@ -319,6 +324,11 @@ class Box:
 
 
 _OURS = re.compile(r" -m supervisor\.(guardian|supervise_run)( |$)")
+
+
+def _parent(pid: int) -> int | None:
+    seen = proc.stat(pid)
+    return seen.ppid if seen else None
 
 
 def _folder(pid: int) -> str:

@@ -204,7 +204,7 @@ def test_a_run_of_another_machine_is_named_and_left_alone_until_it_is_moved(
     assert elsewhere("adopt", "--all", code=0).err
     assert night.status()["phase"] == "running"
     former, leader, runner = night.supervisor, night.leader(), night.runner()
-    kill(box.guardian, *box.understudies(), former, runner, leader)  # that machine is gone
+    kill(*box.guardians(), former, runner, leader)  # that machine is gone
     elsewhere("adopt", "a", "--here", code=0)
     night.until("LaunchIntended", attempt=2)
     night.until("FirstProgress", attempt=2)

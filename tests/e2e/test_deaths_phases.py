@@ -77,7 +77,7 @@ def test_a_night_of_kills_is_the_same_night(box):
 
 def all_dead(box: Box, night: Night, attempt: int = 1) -> None:
     """As the power cut leaves it: nobody of this box lives."""
-    kill(*box.understudies(), box.guardian, night.supervisor, box.tmux, night.runner(attempt))
+    kill(*box.guardians(), night.supervisor, box.tmux, night.runner(attempt))
     until(lambda: kill(*box.everybody()) or not box.everybody(), "nobody is left")
 
 
