@@ -20,7 +20,7 @@ from supervisor.edges import proc, processes
 from supervisor.edges.paths import AttemptDir, Home
 
 ACTOR = str(Path(__file__).with_name("actor.py"))
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def actor(*args: str) -> list[str]:
@@ -101,8 +101,11 @@ class Stage:
         return self.runner(self.prepare(argv, run, n, **more))
 
     def decoy(self, argv: list[str], **more: Any) -> subprocess.Popen[bytes]:
+        """A process of somebody else, once its arguments and its environment are its own."""
         started = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, **more)
         self.started.append(started)
+        pid = started.pid
+        until("the decoy runs its program", lambda: proc.argv(pid)[:1] == (argv[0],) and proc.environ(pid))
         return started
 
     def own(self, run: str = "r1") -> processes.Ownership:

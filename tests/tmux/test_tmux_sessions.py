@@ -143,8 +143,9 @@ def test_a_stopped_server_without_a_socket_gets_no_second_one_beside_it(home, tm
     tmux.ensure_session("dflash", SLEEP, home.root)
     server = tmux.server_pid()
     os.kill(server, signal.SIGSTOP)
-    home.tmux_sock.unlink()
     try:
+        until(lambda: proc.stat(server).state == "T")
+        home.tmux_sock.unlink()
         with pytest.raises(TmuxSilent, match="does not come back"):
             Tmux(home, deadline_s=0.3).ensure_session("dflash", SLEEP, home.root)
     finally:
