@@ -138,6 +138,7 @@ def test_a_disk_that_fills_up_touches_no_run_and_a_run_can_still_be_ended(small:
     script = "exec > /dev/null; " + STEPS
     night = small.up(small.spec("a", script, ""))
     leader = night.leader()
+    until(lambda: [one for one in night.records("Launched") if one["data"]["leader"]], "nothing more is to be recorded")
     before = len(night.records())
     filled = fill(small)
     status = night.status()

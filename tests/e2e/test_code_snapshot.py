@@ -63,7 +63,9 @@ def test_each_attempt_runs_the_code_that_the_first_was_launched_with(box):
         assert night.output(attempt).strip() == f"step 1 old anchors: 1024 {box.work}"
     assert len(list((box.work / "out").iterdir())) == 2
     until(lambda: night.dir.attempt(2).environment.exists(), "the fingerprint of attempt 2")
-    assert night.records("Drifted", "Warned") == []
+    assert night.records("Drifted") == []
+    warned = [one["data"]["text"] for one in night.records("Warned")]
+    assert not [text for text in warned if "/dev/shm" not in text]  # all tests share that folder
     assert night.history()["attempts"][1]["argv"][0] == str(night.dir.code / "0001" / "tree" / "start.sh")
     (night.dir.code / "0001" / "tree" / "train.py").write_text("print('not what was copied')\n")
     assert "the copy of the code was changed: train.py" in box.supervise("restart", "a", "-y", code=9).err

@@ -171,6 +171,7 @@ def test_wait_says_how_it_ended(box: Box) -> None:
 
 def test_logs_show_the_attempt_that_was_asked_for(box: Box, live: Night) -> None:
     box.supervise("restart", "a", "-y", code=0)
+    live.until("FirstProgress", attempt=2)
     live.down()
     first, second = live.output(1).splitlines(), live.output(2).splitlines()
     assert box.supervise("logs", "a", "-n", "2", "-p", code=0).out.splitlines() == first[-2:]
@@ -188,6 +189,7 @@ def test_logs_follow_over_attempts_until_the_run_ends(box: Box, live: Night) -> 
     assert following.stdout is not None
     assert following.stdout.readline().startswith("step ")
     box.supervise("restart", "a", "-y", code=0)
+    live.until("FirstProgress", attempt=2)
     live.down()
     out, err = following.communicate(timeout=60)
     assert following.returncode == 0
@@ -215,7 +217,7 @@ def test_up_follows_until_the_first_progress_and_ctrl_c_only_detaches(box: Box) 
 
 
 def test_what_a_short_job_printed_is_passed_on(box: Box) -> None:
-    said = box.supervise("up", str(box.spec("a", "echo out; echo err >&2", "")), code=0)
+    said = box.supervise("up", str(box.spec("a", "echo out; echo err >&2", MORE)), code=0)
     assert said.out.splitlines() == ["out", "err"]
     assert said.err
 

@@ -62,7 +62,7 @@ def test_a_night_of_kills_is_the_same_night(box):
     night = box.night("sim-small")
     for type_, fields in MOMENTS:
         night.until(type_, **fields)
-        kill(night.supervisor, box.guardian, box.tmux)
+        kill(night.supervisor, box.followed_guardian, box.tmux)
     assert verb.wait(60) == 0, verb.communicate()
     night.wait(0)
     first, second = night.history()["attempts"]
@@ -70,7 +70,7 @@ def test_a_night_of_kills_is_the_same_night(box):
     assert first["decision"]["lowered"] == {"token_budget": [49152, 45056]}
     assert max(first["verified_zero"]["used_mib"]) <= 64
     assert second["end"]["kind"] == "none"
-    assert len(night.records("SupervisorStarted")) > len(MOMENTS) - 2
+    assert len(night.records("SupervisorStarted")) > len(MOMENTS) // 2  # moments that come together are one kill
     assert [launch["argv"] for launch in launches(night)] == [first["argv"][2:], second["argv"][2:]]
     assert [r["data"]["attempt"] for r in night.records("LaunchIntended")] == [1, 2]
 
@@ -138,7 +138,7 @@ def test_a_stop_survives_the_death_of_all_who_watch_while_it_goes_on(box):
     asked = box.start("down", "sim-small", "-y")
     for type_ in ("StopIntended", "SignalIntended", "MembersGone"):
         night.until(type_, attempt=1)
-        kill(night.supervisor, box.guardian, box.tmux, night.runner())
+        kill(night.supervisor, box.followed_guardian, box.tmux, night.runner())
     assert asked.wait(60) == 0, asked.communicate()
     until(lambda: not night.dir.open.exists(), "the run is closed")
     assert len(night.records("LaunchIntended")) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -103,9 +104,10 @@ def test_a_job_that_was_killed_is_launched_as_it_was(box: Box) -> None:
 
 
 def test_a_job_that_stops_making_steps_hangs_and_one_that_never_makes_one_times_out(box: Box) -> None:
-    health = r"health: {startup_timeout: 300ms, progress: {log: 'step (?P<step>\d+)', stall: 300ms}}" + "\n"
-    night = box.up(box.spec("slow", "sleep 1000", health + QUICK))
-    stuck = box.up(box.spec("stuck", "echo step 1; sleep 1000", health + QUICK))
+    never = r"health: {startup_timeout: 300ms, progress: {log: 'step (?P<step>\d+)'}}" + "\n"
+    stalls = r"health: {progress: {log: 'step (?P<step>\d+)', stall: 300ms}}" + "\n"
+    night = box.up(box.spec("slow", "sleep 1000", never + QUICK))
+    stuck = box.up(box.spec("stuck", "echo step 1; sleep 1000", stalls + QUICK))
     night.wait(9)
     assert ends(night) == [("startup_timeout", "relaunch"), ("startup_timeout", "halted")]
     stuck.until("LaunchIntended", attempt=2)
@@ -263,7 +265,7 @@ def test_the_jobs_environment_is_that_of_up_and_no_other(box: Box) -> None:
     assert len(seen["fds"]) == 4, "0, 1, 2 and the listing's own"
     leader = proc.stat(night.leader())
     assert leader is not None and leader.sid == leader.pid
-    os.kill(night.supervisor or 0, signal.SIGKILL)
+    os.kill(night.until_supervised(), signal.SIGKILL)
     os.kill(night.leader(), signal.SIGKILL)
     night.until("LaunchIntended", attempt=2)
     again = told(box)["env"]
@@ -321,8 +323,8 @@ def test_a_secret_stands_in_one_private_file_while_the_run_lasts_and_nowhere_els
     script = script.replace('sleep 1000 "$HF_TOKEN"', 'sh -c "while true; do sleep 1; done" "$HF_TOKEN"')
     outside = {name: value for name, value in values.items() if name not in ("FILED", "PLAIN_SECRET")}
     night = box.up(box.spec("a", script, more), **outside)
-    night.until("HitSeen")
     night.until("FirstProgress")
+    night.until("HitSeen", dropped=True)  # the run went on: it is not what ended it
     os.kill(night.leader(), signal.SIGKILL)
     night.until("LaunchIntended", attempt=2)
     secrets = night.dir.secrets
@@ -340,6 +342,7 @@ def test_a_secret_stands_in_one_private_file_while_the_run_lasts_and_nowhere_els
     night.down()
     until(lambda: not secrets.exists(), "deleted when the run ends")
     _nowhere_but(box, values.values(), {"output.log"})
+    until(lambda: not night.dir.open.exists(), "nobody writes any more")
     modes = {path: stat.S_IMODE(path.lstat().st_mode) for path in box.home.root.rglob("*") if not path.is_symlink()}
     assert {path: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
     assert stat.S_IMODE(box.home.root.stat().st_mode) == 0o700
@@ -355,7 +358,7 @@ def test_a_secret_in_what_a_check_or_a_dying_job_says_is_told_nowhere(box: Box) 
     _nowhere_but(box, [value], {"secrets.json"})
     night = box.up(box.spec("a", script, PROGRESS + "secrets: [NAMED]\n"), NAMED=value)
     night.until("HitSeen")
-    until(lambda: b"device-side assert" in night.dir.now.read_bytes(), "the text is pending")
+    until(lambda: night.dir.now.exists() and b"device-side assert" in night.dir.now.read_bytes(), "it is pending")
     _nowhere_but(box, [value], {"secrets.json", "output.log"})
     night.down()
 
@@ -363,7 +366,9 @@ def test_a_secret_in_what_a_check_or_a_dying_job_says_is_told_nowhere(box: Box) 
 def _nowhere_but(box: Box, values: Any, names: set[str]) -> None:
     for path in box.home.root.rglob("*"):
         if path.is_file() and path.name not in names:
-            data = path.read_bytes()
+            data = b""
+            with contextlib.suppress(FileNotFoundError):  # written aside, and renamed by now
+                data = path.read_bytes()
             forms = [form for value in values for form in (value, json.dumps(value)[1:-1])]
             found = [form for form in forms if form.encode() in data]
             assert not found, f"{path} holds {found}"

@@ -34,7 +34,8 @@ def test_hooks_run_around_each_attempt_and_a_halt_names_what_changed(box):
     night = box.up(box.spec("a", "echo step 1; exec sleep 600", more))
     night.until("FirstProgress", attempt=1)
     until(lambda: night.dir.attempt(1).environment.exists(), "the fingerprint of attempt 1")
-    box.write("a.sh", "#!/bin/sh\nexit 1\n", 0o755)
+    seen = night.dir.attempt(2).environment  # taken beside the loop; a dead job waits for it some seconds only
+    box.write("a.sh", f"#!/bin/sh\nuntil [ -e {seen} ]; do sleep 0.02; done; exit 1\n", 0o755)
     box.supervise("restart", "a", "-y", code=0)
     night.wait(9)
     assert (box.work / "hooks").read_text().split() == ["before", "after", "before", "after"]

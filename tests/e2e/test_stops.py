@@ -30,8 +30,8 @@ WRITER = """\
 import os, signal, sys, time
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
     signal.signal(number, signal.SIG_IGN)
-print("writer", os.getpid(), flush=True)
 with open("saves/step-2.pt.tmp", "wb", buffering=0) as file:
+    print("writer", os.getpid(), flush=True)
     while not os.path.exists("asked"):
         time.sleep(0.02)
     for _ in range(60):  # longer than the grace of the group

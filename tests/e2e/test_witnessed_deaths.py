@@ -32,7 +32,7 @@ import json, os, subprocess, sys, time
 worker = '''
 import json, os, sys, time
 rank = int(os.environ["RANK"])
-time.sleep(2.5 + rank)
+time.sleep(5 + rank)  # until the supervisor has read whose error file is where
 text = "ValueError: shard 7 is torn" if rank == 1 else "RuntimeError: Connection closed by peer"
 extra = {"py_callstack": "Traceback (most recent call last):", "timestamp": str(int(time.time()))}
 with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as file:
