@@ -17,6 +17,8 @@ sys.path[:0] = [str(HERE.parent / "e2e"), str(HERE.parent / "gpus")]
 from boxes import Box, Night, is_alive, kill, until  # noqa: E402  # the folders of the tests come first
 from nvml_stub import StubState, build_stub  # noqa: E402
 
+from supervisor.edges import proc  # noqa: E402
+
 JOB = r"""#!/bin/sh
 echo "$1 $$" >> starts
 trap 'exit 0' TERM
@@ -111,6 +113,11 @@ class Chaos:
     def _who_lacks(self) -> str:
         return f"supervisor {self.night.supervisor}, guardian {self.box.guardian}, {self.box.everybody()}"
 
+    @staticmethod
+    def _is_job(pid: int) -> bool:
+        """Still that process, and not another one that got its number since."""
+        return is_alive(pid) and any(word.endswith("job.sh") for word in proc.argv(pid))
+
     def attempt(self) -> int:
         """The newest that was launched."""
         return max((int(one["data"]["attempt"]) for one in self.night.records("LaunchIntended")), default=0)
@@ -129,7 +136,7 @@ class Chaos:
         starts = self.starts()
         counts = Counter(attempt for attempt, _ in starts)
         assert set(counts.values()) <= {1}, f"begun twice: {counts} after {self.rounds[-1]}"
-        living = [(attempt, pid) for attempt, pid in starts if is_alive(pid)]
+        living = [(attempt, pid) for attempt, pid in starts if self._is_job(pid)]
         assert len(living) <= 1, f"alive at once: {living} after {self.rounds[-1]}"
         records = self.night.records()
         assert records[: len(self._seen)] == self._seen, f"records were lost after {self.rounds[-1]}"
@@ -141,7 +148,7 @@ class Chaos:
         self.everybody()
         self.night.down()
         self.judge()
-        assert not [pid for _, pid in self.starts() if is_alive(pid)]
+        assert not [pid for _, pid in self.starts() if self._is_job(pid)]
         started = len(self.night.records("SupervisorStarted"))
         assert self.introduced < started, f"{started} supervisors, {self.killed}"
         warned = [str(one["data"]["text"]) for one in self.night.records("Warned")]

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from chaos import Box, Chaos
 
 pytestmark = pytest.mark.real
-KILLS, WITHIN_S = 40, 80.0
+KILLS, AT_LEAST, WITHIN_S = 40, 10, 80.0
 """A busy box does fewer of them."""
 
 
@@ -28,14 +28,13 @@ def box(tmp_path: Path) -> Iterator[Box]:
     made.close()
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_kills_at_random_lose_nothing_and_double_nothing(box: Box):
     chaos = Chaos(box, seed=3)
     began_s = time.monotonic()
-    while chaos.kills < KILLS and time.monotonic() - began_s < WITHIN_S:
+    while chaos.kills < AT_LEAST or (chaos.kills < KILLS and time.monotonic() - began_s < WITHIN_S):
         chaos.round()
     chaos.end()
-    assert chaos.kills >= 10
 
 
 def test_a_guardian_that_died_with_its_understudy_is_replaced_by_the_supervisor(box: Box):
