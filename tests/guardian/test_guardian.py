@@ -47,7 +47,9 @@ class World:
 
     def starts(self, name):
         path = self.home.run(name).path / "started.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        text = path.read_text() if path.exists() else ""
+        lines = text[: text.rfind("\n") + 1].splitlines()  # the last one may be half written
+        return [json.loads(line) for line in lines]
 
     def supervisor(self, name, other_than=None):
         """The pid of the supervisor that holds the run's lock, once there is one."""
