@@ -29,13 +29,13 @@ from typing import Any, NoReturn
 from supervisor.edges import detached, proc
 from supervisor.edges.detached import ensure_guardian, wake
 from supervisor.edges.files import make_private_dir, read_json
-from supervisor.edges.locks import Lock, is_held
+from supervisor.edges.locks import Lock, is_held, read_note
 from supervisor.edges.paths import Home, RunDir
 
 __all__ = ["Guardian", "ensure_guardian", "guard", "is_here", "main", "wake"]
 
 LOOK_S = 0.15
-"""How often the locks are looked at: a dead supervisor that is not our child is missed after this."""
+"""How often the locks are looked at while a run has no supervisor, or one whose end would not wake us."""
 SEARCH_S = 0.5
 """How often all runs are searched for open ones; whoever asks something wakes the guardian, which then searches."""
 IDLE_S = 10.0
@@ -88,7 +88,11 @@ def is_here(machine: Any) -> bool:
 
 @dataclass
 class _Watched:
-    """What the guardian remembers of a run: its child, when the next may start, what it read."""
+    """What the guardian remembers of a run: its child, when the next may start, what it read.
+
+    `pidfd` is that of the child, else of whoever holds the run's lock. It only ends a sleep early: what counts is the
+    lock (rule 2), and a pid of another PID namespace may be anybody here.
+    """
 
     pid: int = 0
     pidfd: int = -1
@@ -142,7 +146,7 @@ class Guardian:
                 busy_s = now_s
             elif not watch and now_s - busy_s >= IDLE_S:
                 return
-            self._wait(now_s, LOOK_S if is_open else SEARCH_S)
+            self._wait(now_s, SEARCH_S if self._hears_of_all() else LOOK_S)
 
     def look(self, now_s: float) -> bool:
         """Start what is missing; returns whether any run is open. Searches for open runs when it is time."""
@@ -154,11 +158,29 @@ class Guardian:
                 self._see_to_the_understudy()
         for run in self._open:
             watched = self.runs.setdefault(run.name, _Watched())
-            if watched.pid or now_s < watched.not_before_s or is_held(run.lock):
+            if watched.pid or now_s < watched.not_before_s:
                 continue
-            if _is_open(run):  # still: the search may be a moment ago
+            if is_held(run.lock):
+                self._listen(watched, _noted_pid(run.lock))
+            elif _is_open(run):  # still: the search may be a moment ago
                 self._start(run, watched, now_s)
         return bool(self._open)
+
+    def _hears_of_all(self) -> bool:
+        return all(self.runs[run.name].pidfd >= 0 for run in self._open)
+
+    def _listen(self, watched: _Watched, pid: int) -> None:
+        """Be woken when this process ends. Where that is not to be had, the next look sees it."""
+        if watched.pidfd < 0 and pid > 0:
+            with contextlib.suppress(OSError):
+                watched.pidfd = os.pidfd_open(pid)
+                self._poll.register(watched.pidfd, select.POLLIN)
+
+    def _deafen(self, watched: _Watched) -> None:
+        if watched.pidfd >= 0:
+            self._poll.unregister(watched.pidfd)
+            os.close(watched.pidfd)
+            watched.pidfd = -1
 
     def is_anything_open(self) -> bool:
         """Whether any run of this machine needs a supervisor."""
@@ -185,6 +207,7 @@ class Guardian:
         return watched.here
 
     def _start(self, run: RunDir, watched: _Watched, now_s: float) -> None:
+        self._deafen(watched)
         try:
             watched.pid = detached.start_supervisor(self.home, run)
         except (OSError, ValueError) as error:  # no processes, no memory, no room: tried again, ever slower
@@ -194,9 +217,7 @@ class Guardian:
             return
         watched.started_s = now_s
         _say(f"{run.name}: supervisor {watched.pid} started")
-        with contextlib.suppress(OSError):  # no descriptors left: its end is then seen at the next look
-            watched.pidfd = os.pidfd_open(watched.pid)
-            self._poll.register(watched.pidfd, select.POLLIN)
+        self._listen(watched, watched.pid)
 
     def _reap(self, now_s: float) -> None:
         for name, watched in self.runs.items():
@@ -206,10 +227,8 @@ class Guardian:
             if not pid:
                 continue
             _say(f"{name}: supervisor {pid} ended: {_how(status)}")
-            if watched.pidfd >= 0:
-                self._poll.unregister(watched.pidfd)
-                os.close(watched.pidfd)
-            watched.pid, watched.pidfd = 0, -1
+            self._deafen(watched)
+            watched.pid = 0
             _back_off(watched, status, now_s)
 
     def _see_to_the_understudy(self) -> None:
@@ -232,6 +251,10 @@ class Guardian:
                 self._search_at_s = 0.0
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake, 4096)
+                continue
+            for watched in self.runs.values():  # a child is heard until it is reaped; whoever else has ended is gone
+                if watched.pidfd == fd and not watched.pid:
+                    self._deafen(watched)
 
 
 def _stand_by(home: Home) -> NoReturn:
@@ -254,6 +277,11 @@ def _back_off(watched: _Watched, status: int, now_s: float) -> None:
         watched.backoff_s = BACKOFF_FIRST_S
     watched.not_before_s = now_s + watched.backoff_s
     watched.backoff_s = min(2 * watched.backoff_s, BACKOFF_CAP_S)
+
+
+def _noted_pid(lock: Path) -> int:
+    words = read_note(lock).split()
+    return int(words[0]) if words and words[0].isdigit() else 0
 
 
 def _is_open(run: RunDir) -> bool:

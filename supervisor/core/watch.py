@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct, field
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from supervisor.core.course import Course, followed
 from supervisor.core.events import HitSeen
@@ -129,12 +129,12 @@ def begun(attempt: int, at: Instant) -> Watch:
 
 def memo(watch: Watch) -> Memo:
     """The part to be saved."""
-    return Memo(**{one.name: getattr(watch, one.name) for one in fields(Memo)})
+    return Memo(**{name: getattr(watch, name) for name in Memo.__struct_fields__})
 
 
 def recalled(saved: Memo) -> Watch:
     """The watch that an earlier supervisor saved."""
-    return Watch(**{one.name: getattr(saved, one.name) for one in fields(Memo)})
+    return Watch(**{name: getattr(saved, name) for name in Memo.__struct_fields__})
 
 
 def looked(watch: Watch, seen: Seen, state: State) -> Watch:

@@ -122,10 +122,10 @@ def ownerships(home: Home) -> Iterator[Ownership]:
             yield found
 
 
-def read_members(path: Path) -> tuple[Recorded, ...]:
+def read_members(path: Path | str) -> tuple[Recorded, ...]:
     """Whom a runner recorded, the last line of each counts; torn lines are left out. Cached until the file changes."""
     try:
-        seen = path.stat()
+        seen = os.stat(path)  # noqa: PTH116 - at each look; a Path costs more than the call
     except OSError:
         return ()
     stamp = (seen.st_ino, seen.st_size, seen.st_mtime_ns)

@@ -31,6 +31,7 @@ class Job:
 
     def __init__(self, attempt: AttemptDir, boot_id: str) -> None:
         self.attempt = attempt
+        self._members_jsonl, self._exit_json = str(attempt.members), str(attempt.exit_json)  # at each look, twice
         self._boot_id = boot_id
         self._fds: dict[ProcessId, int] = {}
         self._members: tuple[Recorded, ...] = ()
@@ -57,7 +58,7 @@ class Job:
 
     def members(self) -> tuple[Recorded, ...]:
         """Whom the runner has recorded so far, the leader first."""
-        self._members = read_members(self.attempt.members)
+        self._members = read_members(self._members_jsonl)
         return self._members
 
     @property
@@ -90,7 +91,7 @@ class Job:
 
     def has_ended(self) -> bool:
         """True when `exit.json` is there."""
-        return self.attempt.exit_json.exists()
+        return os.access(self._exit_json, os.F_OK)
 
     def _exit(self) -> ExitRecord | None:
         plain = read_json(self.attempt.exit_json)

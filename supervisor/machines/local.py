@@ -53,16 +53,16 @@ from supervisor.machines.parts import Parts
 from supervisor.machines.remains import Remains
 from supervisor.machines.requests import Requests
 from supervisor.machines.starting import Kept, ensure_attempt, keep_fingerprint
+from supervisor.machines.view import View
 from supervisor.machines.waker import Waker
 
 RUNNING_S, FAST_S, ENDING_S = 1.0, 0.1, 0.003
 """How often GPUs are read: each second while a job runs, ten times a second while they are verified. The last: how
 often one looks whether the runner has written down how the job ended, which takes it some milliseconds."""
 
-CALM_S = 2.0
+CALM_S = 4.0
 """The same where no look can find what its wake-ups do not tell at once; see `is_calm`."""
 
-VIEW_EVERY_S = 2.0
 ENSURE_EVERY_S = 0.5
 """How often a launch is ensured again while its claim is not there: each time tmux is asked."""
 
@@ -93,11 +93,10 @@ class LocalMachine:
         self._parts = Parts(run, self._devices, self._asides, self._boot_id)
         self._saved = b""
         self._chatter = Chatter()
-        self._viewed_s = float("-inf")
         self._ensured = (0, float("-inf"))
         self._only_words = self._calm = False
         self._followed_s = float("-inf")
-        self._told_gone = False
+        self._view = View(self._tmux, run.name, self._asides, self._warnings.append)
         self._marks = Marks(run)
         parts, asides = self._parts, self._asides
         self._looks = Looks(home, run, redact, parts, self._ender, self._devices, asides, self._warnings.append)
@@ -123,7 +122,8 @@ class LocalMachine:
                 self._calm = is_calm(order, state)
                 self._devices.ensure_locks(state)
                 self._devices.ask(state, RUNNING_S, processes=order.processes)
-                self._ensure_view(state)
+                if state.spec is not None and state.spec.launch.terminal != "none":
+                    self._view.ensure(self._parts.job(state).attempt)
                 self._ensure_fingerprint(state)
                 self._remains.watch(state, self._now().boot_s)
                 if order.dump is not None:
@@ -191,22 +191,6 @@ class LocalMachine:
         elif broken is not None:
             job.problem = broken
         self._devices.ask(state, RUNNING_S)
-
-    def _ensure_view(self, state: State) -> None:
-        """A dead tmux server costs only the view: it is brought back."""
-        now = proc.now().boot_s
-        if state.spec is None or state.spec.launch.terminal == "none" or now - self._viewed_s < VIEW_EVERY_S:
-            return
-        self._viewed_s = now
-        if self._tmux.server_pid() is not None:
-            self._told_gone = False
-            return
-        if not self._told_gone:  # once, though it may not come back for days
-            self._told_gone = True
-            self._warnings.append("the tmux server was gone: the session is brought back as a view; the job went on")
-        output = self._parts.job(state).attempt.output
-        self._asides.forget("view")
-        self._asides.ensure("view", lambda: self._tmux.ensure_view(self._run.name, output))
 
     def _ensure_fingerprint(self, state: State) -> None:
         """environment.json of the attempt, taken beside the loop once the job is on its way."""
@@ -337,6 +321,7 @@ class LocalMachine:
 
     def leave(self) -> None:
         """Let go of descriptors, helper and locks; nothing of the run is touched."""
+        self._view.close()
         self._parts.close()
         self._devices.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -22,6 +23,7 @@ class Requests:
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
+        self._folder = str(run.requests)
         self._read: dict[str, Request] = {}
         self._raw: dict[str, dict[str, Any]] = {}
         self._mtime = self._looked_ns = 0
@@ -52,7 +54,7 @@ class Requests:
         A change within the clock's grain of that look could hide behind an equal time: then it is looked at again.
         """
         try:
-            mtime = self._run.requests.stat().st_mtime_ns
+            mtime = os.stat(self._folder).st_mtime_ns  # noqa: PTH116 - at each look; a Path costs more than the call
         except FileNotFoundError:
             return True
         unchanged = mtime == self._mtime and not self._read and self._looked_ns - mtime > GRAIN_NS

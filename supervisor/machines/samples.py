@@ -42,7 +42,7 @@ class Samples:
             self._begun_s = self._coarse.since_s = at.boot_s  # its first line tells of the first five minutes
         self._fine.take(gpus, steps)
         every_s = EARLY_EVERY_S if at.boot_s - self._begun_s < EARLY_S else EVERY_S
-        if at.boot_s - self._fine.since_s < every_s:
+        if at.boot_s - self._fine.since_s < every_s or (not gpus and self._fine.is_empty):
             return
         line = self._fine.line(at, gpus)
         self._coarse.widen(line)
@@ -72,6 +72,11 @@ class _Span:
         self.since_s = float("-inf")
         self._ranges: dict[Uuid, list[float | None]] = {}
         self._step: dict[str, float | None] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """True where a line would tell nothing."""
+        return not self._ranges and not self._step
 
     def take(self, gpus: Mapping[Uuid, GpuSeen], steps: tuple[Step, ...]) -> None:
         """One look."""

@@ -20,6 +20,15 @@ from supervisor.edges.locks import Lock, is_held, read_note
 from supervisor.edges.paths import Home
 
 pytestmark = pytest.mark.real
+HOLDER = """
+import sys, time, os
+from pathlib import Path
+from supervisor.edges.locks import Lock
+lock = Lock.try_take(Path(sys.argv[1]))
+lock.note(f"{os.getpid()}\\n")
+print("held", flush=True)
+time.sleep(600)
+"""
 STAND_IN = str(Path(__file__).with_name("stand_in_guardian.py"))
 
 
@@ -343,6 +352,33 @@ def test_a_supervisor_that_cannot_be_started_is_tried_again(world, monkeypatch, 
     run.open.unlink()
     assert not one.look(101.0)
     one.close()
+
+
+def test_the_end_of_a_supervisor_that_is_no_child_ends_the_guardian_s_sleep(world):
+    run = world.open("dflash")
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(run.lock)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "held\n"
+    one = guardian.Guardian(world.home)
+    one.look(100.0)
+    assert one._hears_of_all()
+    holder.kill()
+    one._wait(100.0, 3600.0)
+    assert not one._hears_of_all()
+    holder.communicate()
+    assert not is_held(run.lock)
+    one.close()
+
+
+@pytest.mark.parametrize("note", ["", "nobody", "0", "4194305 1"])
+def test_a_note_that_names_nobody_only_slows_the_guardian_down(world, note):
+    run = world.open("dflash")
+    lock = Lock.try_take(run.lock)
+    lock.note(note)
+    one = guardian.Guardian(world.home)
+    assert one.look(100.0)
+    assert not one._hears_of_all()
+    one.close()
+    lock.release()
 
 
 def test_a_plain_file_in_the_place_of_the_fifo_only_slows_the_guardian_down(world, capfd):

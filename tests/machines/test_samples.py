@@ -26,8 +26,8 @@ LATE_S = EARLY_S
 def late(folder: Path) -> Samples:
     """Those of a supervisor that has been there for a while; its last line is of `LATE_S`."""
     samples = Samples(folder)
-    samples.keep(at(0), {}, ())
-    samples.keep(at(LATE_S), {}, ())
+    samples.keep(at(0), {"G": read(1, 1)}, ())
+    samples.keep(at(LATE_S), {"G": read(1, 1)}, ())
     (folder / "current.jsonl").unlink()
     return samples
 
@@ -45,14 +45,12 @@ def test_one_second_at_zero_between_two_lines_is_in_the_second(tmp_path: Path):
     assert second["gpus"]["G"] == [0, 90, 95, 0, 95, 100]
 
 
-def test_the_step_last_reported_since_the_line_before_is_kept(tmp_path: Path):
+def test_the_step_last_reported_since_the_line_before_is_kept_and_what_tells_nothing_is_no_line(tmp_path: Path):
     samples = late(tmp_path / "samples")
     samples.keep(at(LATE_S + 3), {}, (Step(7, 3.0, rate=1.5, loss=2.5),))
     samples.keep(at(LATE_S + 10), {}, ())
     samples.keep(at(LATE_S + 20), {}, ())
-    assert [(each["step"], each["rate"], each["loss"]) for each in lines(tmp_path / "samples")] == [
-        (7, 1.5, 2.5), (None, None, None),
-    ]  # fmt: skip
+    assert [(each["step"], each["rate"], each["loss"]) for each in lines(tmp_path / "samples")] == [(7, 1.5, 2.5)]
 
 
 def test_the_first_minutes_are_kept_each_second(tmp_path: Path):
