@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 import recorded
@@ -23,13 +24,15 @@ WITHIN_S = 30.0
 def session(home, tmp_path):
     """A live run whose pane repeats what is typed into it."""
     run = recorded.write(home.root, recorded.first_attempt() + recorded.second_attempt())
+    (tmp_path / "typed").touch()
     tmux = Tmux(home)
     tmux.ensure_session(run.name, ["sh", "-c", f"echo pane-is-here; cat > {tmp_path}/typed"], home.root)
     yield run
     server = tmux.server_pid()
     tmux.kill_session(run.name)
     if server is not None:
-        os.kill(server, 15)
+        with suppress(ProcessLookupError):  # it ends with its last session
+            os.kill(server, 15)
 
 
 def read_until(master: int, wanted: bytes) -> bytes:

@@ -13,7 +13,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -66,14 +66,13 @@ class Watcher:
         return shown
 
     def end(self) -> int:
+        """Its exit code, once all that it showed has been read."""
         self.process.send_signal(signal.SIGINT)
         deadline_s = time.monotonic() + WITHIN_S
-        while self.process.poll() is None and time.monotonic() < deadline_s:
-            if select.select([self.terminal], [], [], 0.05)[0]:
-                try:
+        with suppress(OSError):  # the far side has gone, and nothing is left to read
+            while time.monotonic() < deadline_s:
+                if select.select([self.terminal], [], [], 0.05)[0]:
                     self.shown += os.read(self.terminal, 65536)
-                except OSError:  # the far side has gone
-                    break
         return self.process.wait(WITHIN_S)
 
 
