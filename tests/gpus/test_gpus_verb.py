@@ -123,7 +123,7 @@ def test_wait_zero_is_8_and_names_who_holds(verb: Verb, state: StubState, hold: 
     pid = hold("nvidia-uvm", "nvidia5")
     state.cards[5].used_mib = 70000
     state.write()
-    done = verb("--wait-zero", "--gpus", "5", "--timeout", "1s")
+    done = verb("--wait-zero", "--gpus", "5", "--timeout", "3s")
     assert done.returncode == 8
     assert "GPU 5: 70000 MiB in use, its floor is 0 MiB" in done.stderr
     assert f"pid {pid} of " in done.stderr

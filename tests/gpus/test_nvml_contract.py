@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from nvml_stub import StubState
 from supervisor.core.evidence import Reading, Unreadable
 from supervisor.edges.gpus import Gpus
 from supervisor.simulation import nvml as simulated
+from supervisor.simulation import world as simulated_world
 from supervisor.simulation.nvml import World
 
 SURFACE = sorted(name for name in dir(simulated) if name.startswith(("nvml", "NVML")))
@@ -145,17 +145,18 @@ def test_a_code_raises_the_same_class_with_the_same_words(code: int) -> None:
         assert str(made[0]) == str(made[1])
 
 
-def test_memory_of_the_dead_drains_and_a_zombie_is_dead(world: World, holders: list[subprocess.Popen[bytes]]) -> None:
+def test_memory_of_the_dead_drains_and_a_zombie_is_dead(
+    world: World, holders: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     hold(world, holders, 5, 1000.0, 50.0)
     assert world.used_mib(5) == 1000.0 and world.free_mib(5) == simulated.TOTAL_MIB - 1000.0
     holders[0].kill()
     os.waitid(os.P_PID, holders[0].pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
-    seen = [world.used_mib(5)]
-    until = time.monotonic() + 60
-    while seen[-1] > 0 and time.monotonic() < until:
+    seen = []
+    for now_s in (100.0, 100.05, 100.15, 100.2):
+        monkeypatch.setattr(simulated_world, "_boot_s", lambda now_s=now_s: now_s)
         seen.append(world.used_mib(5))
-    assert seen[-1] == 0.0 and seen == sorted(seen, reverse=True)
-    assert any(0 < each < 1000 for each in seen), "it drains, it does not vanish"
+    assert seen == pytest.approx([1000.0, 750.0, 250.0, 0.0], abs=0.001), "it drains, it does not vanish"
     assert world.util_pct(5) == 0.0 and world.pids(5) == ()
 
 
