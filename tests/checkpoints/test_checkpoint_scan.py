@@ -250,7 +250,7 @@ def test_what_was_not_read_in_time_is_incomplete_and_says_so(tmp_path, monkeypat
         return read(path, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(checkpoints, "_read", slow)
-    found = scan(resume(tmp_path), deadline_s=1.0)
+    found = scan(resume(tmp_path), deadline_s=3.0)
     hang.set()
     stuck[0].join()
     assert [type(one) for one in found] == [Checkpoint, Incomplete]

@@ -12,7 +12,7 @@ ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/nowhere", "GIT_CONFIG_NOSYSTEM"
 def git(work: Path, *words: str) -> str:
     names = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
     command = ["git", "-C", str(work), *names, *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30, env=ENVIRON).stdout.strip()
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=ENVIRON).stdout.strip()
 
 
 def write(root: Path, *names: str, text: str = "") -> None:

@@ -43,7 +43,7 @@ def test_a_check_that_was_killed_is_told(tmp_path):
 
 
 def test_a_check_that_hangs_is_ended_with_all_it_started_and_the_next_is_told_not_run(tmp_path):
-    hung, late = run(tmp_path, "echo begun; sleep 600 & echo $! > pid; wait", "true", deadline_s=2.0)
+    hung, late = run(tmp_path, "echo begun; sleep 600 & echo $! > pid; wait", "true", deadline_s=3.0)
     assert (hung.code, hung.output, hung.why) == (None, "begun\n", "did not end in time")
     assert "not run" in late.why
     pid = int((tmp_path / "pid").read_text())

@@ -47,6 +47,13 @@ def venv(tmp_path_factory):
     return root
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """On a busy box git and the end of a process take their time."""
+    monkeypatch.setattr(environment, "GIT_S", 60.0)
+    monkeypatch.setattr(environment, "REAPED_WITHIN_S", 60.0)
+
+
 @pytest.fixture
 def take(tmp_path, venv):
     """Takes a fingerprint of a job in an empty workdir."""
@@ -144,7 +151,9 @@ def test_scripts_and_configs_named_in_argv_are_hashed(take, tmp_path):
 
 def git(work: Path, *words: str) -> None:
     names = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    subprocess.run(["git", "-C", str(work), *names, *words], check=True, capture_output=True, timeout=30)
+    environ = {"PATH": os.environ["PATH"], "HOME": "/nowhere", "GIT_CONFIG_NOSYSTEM": "1"}
+    command = ["git", "-C", str(work), *names, *words]
+    subprocess.run(command, env=environ, check=True, capture_output=True, timeout=60)
 
 
 def test_the_commit_and_the_dirty_files_are_told_and_the_repository_is_not_touched(take, tmp_path):

@@ -18,6 +18,7 @@ MANY = Limits(open_files=65536, processes=None, locked_mib=None, address_space_m
 def roomy(monkeypatch):
     monkeypatch.setattr(host, "shm_free_mib", lambda: 64_000.0)
     monkeypatch.setattr(host, "limits", lambda: MANY)
+    monkeypatch.setattr(box, "SIZE_WITHIN_S", 60.0)  # a busy box is no dead disk
 
 
 def saved(tmp_path, step: int, mib: int) -> Checkpoint:

@@ -102,6 +102,6 @@ def test_a_look_is_made_beside_the_loop_and_told_once(tmp_path):
     made = spec(tmp_path, output=Output(dir=str(tmp_path)))
     assert rooms.look(made, None, 0.0) is None
     found = [rooms.look(made, os.getpid(), 100.0)]
-    assert woken.wait(10.0)
+    assert woken.wait(60.0)
     found += [rooms.look(made, os.getpid(), 100.0 + after) for after in (0.5, 1.0, EVERY_S - 1)]
     assert [one.at_boot_s for one in found if one is not None] == [100.0]

@@ -29,7 +29,7 @@ def web() -> Iterator[Web]:
 
 
 def ask(web: Web, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
-    link = http.client.HTTPConnection(HOST, web.server_address[1], timeout=10)
+    link = http.client.HTTPConnection(HOST, web.server_address[1], timeout=60)
     try:
         link.request(method, path, headers={key.replace("_", "-"): value for key, value in headers.items()})
         answer = link.getresponse()

@@ -104,7 +104,7 @@ def test_a_command_that_is_named_is_a_verb_with_those_options(line: str):
 
 
 @pytest.mark.real
-@pytest.mark.timeout(170)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
 def test_what_a_page_says_to_type_works(page: str, tmp_path: Path):
     box = Box(tmp_path)
@@ -116,7 +116,7 @@ def test_what_a_page_says_to_type_works(page: str, tmp_path: Path):
             "SUPERVISE_SIM_SPEED": "4",
         }
         done = subprocess.run(
-            ["bash", "-c", script], cwd=box.work, env=environ, capture_output=True, text=True, timeout=160
+            ["bash", "-c", script], cwd=box.work, env=environ, capture_output=True, text=True, timeout=380
         )
         assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         for name in box.home.names():

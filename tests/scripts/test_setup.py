@@ -52,7 +52,7 @@ def set_up(repo: Path, *programs: str, then: str = "true", **environ: str) -> su
         env={key: value for key, value in (env | environ).items() if value},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
     )
 
 
