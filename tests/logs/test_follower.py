@@ -235,7 +235,8 @@ def test_flush_looks_at_unfinished_lines_at_once(tmp_path, follow):
     assert len(failures(follower.flush())) == 1
 
 
-def test_a_burst_is_caught_up_with_in_turns_within_the_budget(tmp_path, follow):
+def test_a_burst_is_caught_up_with_in_turns_within_the_budget(tmp_path, follow, monkeypatch):
+    monkeypatch.setattr(module, "_SLICE_S", 600.0)  # what ends a turn here is the budget, however slow the box is
     big, small = tmp_path / "big.log", tmp_path / "small.log"
     big.write_bytes(b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * 50_000 + b"step 5\n")
     append(small, b"step 1\n")
@@ -248,7 +249,7 @@ def test_a_burst_is_caught_up_with_in_turns_within_the_budget(tmp_path, follow):
         found += follower.poll()
         polls += 1
     assert stepped(found) == [5]
-    assert polls >= 5  # more on a busy machine: a turn's time is bounded too
+    assert polls == 5
 
 
 def test_sixty_four_files_are_all_heard(tmp_path, follow):

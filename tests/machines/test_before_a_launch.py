@@ -94,7 +94,8 @@ def test_what_was_seen_just_now_is_not_looked_at_again(run, state, tmp_path):
     save(tmp_path, 710)
     before, asides = looker(run)
     seen(before, state, run)
-    before.look_again(state, Remains(run), proc.now())
+    just_now = replace(proc.now(), boot_s=seen.ready.looked_boot_s + FRESH_S / 4)
+    before.look_again(state, Remains(run), just_now)
     assert [name for name in asides._begun if name.endswith("again")] == []
 
 

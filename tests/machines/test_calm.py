@@ -67,6 +67,7 @@ def test_a_launch_is_ensured_again_only_after_a_while(tmp_path, monkeypatch):
     run.attempt(1).path.mkdir(parents=True)
     ensured: list[int] = []
     monkeypatch.setattr(local, "ensure_attempt", lambda home, run, state, tmux: ensured.append(1))
+    monkeypatch.setattr(local, "ENSURE_EVERY_S", 600.0)
     machine = LocalMachine(home, run, Redactor(()))
     for _ in range(3):
         machine.do(Launch(attempt=1), running(tmp_path, phase=Phase.STARTING))

@@ -47,7 +47,8 @@ def test_the_list_of_runs_leads_to_the_page_of_each(home: Path):
     assert page.etag
 
 
-def test_the_page_is_made_once_for_all_who_look_at_the_same_moment(home: Path):
+def test_the_page_is_made_once_for_all_who_look_at_the_same_moment(home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(serve, "FRESH_S", 600.0)  # how long a moment is
     pages = serve.Pages(Home(home))
     assert pages("dflash/") is pages("dflash/")
 
