@@ -29,8 +29,11 @@ def hanging():
         for command in ([sys.executable, "-c", WAITS], [sys.executable, "-c", WAITS], ["cat"]):
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             started.append(process)
-        for process in started[:2]:
+        os.write(started[2].stdin.fileno(), b"ready\n")
+        for process in started:
             assert process.stdout.readline() == b"ready\n"
+            while proc.stat(process.pid).state != "S":  # on its way from the word to the wait
+                os.sched_yield()
         yield [ProcessId(one.pid, proc.start_ticks(one.pid)) for one in started]
     finally:
         for process in started:

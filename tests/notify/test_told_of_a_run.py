@@ -34,6 +34,7 @@ def test_a_night_is_told_by_a_webhook_and_the_heart_beats_and_no_file_holds_the_
     assert len({one["id"] for one in told}) == 4
     until(lambda: ("GET", "/200/b3at", None) in listening.told, "a beat of the heart")
     until(lambda: night.supervisor is None, "the supervisor to end")
+    until(lambda: not couriers(box), "the couriers to end")
     for path in night.dir.path.rglob("*"):
         if path.is_file():
             text = path.read_bytes()
@@ -59,4 +60,9 @@ def test_a_dead_address_costs_the_recovery_nothing_and_a_killed_supervisor_tells
     until(lambda: "finished" in there(), "the end to be told")
     assert there() == ["started", "failed", "recovered", "finished"]
     # it would try the place that hung again for some minutes
-    kill(*(pid for pid, line in box.everybody().items() if "supervisor.courier" in line))
+    kill(*couriers(box))
+
+
+def couriers(box: Box) -> list[int]:
+    """Whoever still carries a message or a beat of the heart."""
+    return [pid for pid, line in box.everybody().items() if "supervisor.courier" in line]

@@ -13,7 +13,7 @@ import pytest
 
 REPO = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
 
 def started_by_it(directory: Path) -> list[str]:
@@ -29,6 +29,14 @@ def started_by_it(directory: Path) -> list[str]:
     return found
 
 
+def left_of_it(directory: Path) -> list[str]:
+    """Who stays. What was just told to end gets a moment."""
+    deadline = time.monotonic() + 30
+    while (left := started_by_it(directory)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
+
+
 def start(directory: Path, **environ: str) -> subprocess.Popen[str]:
     """The demo, its folder in `directory`; skips where it would set up an environment under the tests' feet."""
     if not (Path(sys.prefix) / ".setup.stamp").exists():
@@ -41,13 +49,13 @@ def start(directory: Path, **environ: str) -> subprocess.Popen[str]:
 
 def test_it_plays_the_incident_and_leaves_nothing_behind(tmp_path: Path) -> None:
     demo = start(tmp_path)
-    output, _ = demo.communicate(timeout=170)
+    output, _ = demo.communicate(timeout=350)
     assert demo.returncode == 0, output
     told = " ".join(output.split())  # its tables are wrapped
     assert "token_budget 49152 -> 45056" in told
     assert "short by 174 MiB" in told
     assert list(tmp_path.iterdir()) == []
-    assert started_by_it(tmp_path) == []
+    assert left_of_it(tmp_path) == []
 
 
 def test_ctrl_c_cleans_up_too(tmp_path: Path) -> None:
@@ -63,7 +71,7 @@ def test_ctrl_c_cleans_up_too(tmp_path: Path) -> None:
     assert demo.wait(timeout=120) != 0, rest
     demo.stdout.close()
     assert list(tmp_path.iterdir()) == []
-    assert started_by_it(tmp_path) == []
+    assert left_of_it(tmp_path) == []
 
 
 def children(pid: int) -> list[int]:

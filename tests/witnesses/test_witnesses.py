@@ -49,8 +49,9 @@ class Cards:
 @pytest.fixture
 def sleeper() -> Iterator[ProcessId]:
     """A live process."""
-    argv = [sys.executable, "-c", "import sys; sys.stdin.read()"]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE) as made:
+    argv = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as made:
+        made.stdout.readline()
         yield ProcessId(made.pid, proc.start_ticks(made.pid) or 0)
         made.communicate(b"")
 
