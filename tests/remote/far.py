@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.edges.host import free_port
+
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:" + os.environ.get("PATH", ""))
 
 
@@ -29,8 +31,7 @@ class Far:
             subprocess.run(keygen, check=True, timeout=30)
         (root / "authorized").write_text((root / "user.pub").read_text())
         (root / "authorized").chmod(0o600)
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
+        self.port = free_port()  # none of those that the kernel may give to another test meanwhile
         self._configure()
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd as root wants its empty folder
@@ -113,7 +114,7 @@ class Far:
 
     def supervise(self, *words: str, host: str = "box", text: str = "") -> subprocess.CompletedProcess[str]:
         argv = self.argv(*words, host=host)
-        return subprocess.run(argv, env=self.environ, input=text, capture_output=True, text=True, timeout=60)
+        return subprocess.run(argv, env=self.environ, input=text, capture_output=True, text=True, timeout=120)
 
     def close(self) -> None:
         self.server.terminate()
