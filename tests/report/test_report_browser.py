@@ -24,7 +24,6 @@ pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(driving.PROGRAM is None, reason="NO CHROMIUM HERE: the report is not tested in a browser"),
 ]
-DRAW_MS = 1000
 
 
 @pytest.fixture(scope="module")
@@ -65,15 +64,6 @@ def test_the_page_draws_a_lane_for_each_gpu_and_complains_of_nothing(web_page: d
     assert web_page.value("document.querySelectorAll('#lane-box path.mark').length") >= 3
     assert web_page.value("document.querySelectorAll('#curve-box path.gone').length") == 2
     assert web_page.errors == []
-
-
-def test_ten_hours_of_eight_gpus_are_drawn_within_a_second(chromium: driving.Browser, address: str):
-    """The best of some: on a box that is shared the others measure the neighbours."""
-    for _ in range(10):
-        chromium.open(address)
-        if int(chromium.value("document.documentElement.dataset.drawn")) <= DRAW_MS:
-            return
-    pytest.fail(f"never within {DRAW_MS} ms")
 
 
 def test_a_click_on_a_failure_opens_its_attempt_and_another_on_the_summary_closes_it(web_page: driving.Browser):
@@ -144,7 +134,8 @@ def test_a_live_page_follows_the_run_and_keeps_what_was_opened(
         link.close()
         chromium.errors.clear()
         chromium.open(f"{web.address}dflash/")
-        chromium.click("#attempt-2 summary")
+        while not chromium.value("document.querySelector('#attempt-2').open"):
+            chromium.click("#attempt-2 summary")  # again where a newer page came between press and release
         first = chromium.value("document.querySelector('#as-of').textContent")
         chromium.until(f"document.querySelector('#as-of').textContent !== {first!r}")
         assert chromium.value("document.querySelector('#attempt-2').open") is True
