@@ -32,6 +32,7 @@ class Box:
         self.home = root / "home"
         self.work = root / "work"
         self.work.mkdir()
+        self._read: dict[str, tuple[int, list[dict[str, Any]]]] = {}
         self.environ = {
             # PYTHON*: a shell that forbids bytecode files would have every verb compile what was edited since
             **{k: v for k, v in os.environ.items() if not k.startswith(("SUPERVISE_", "PYTHON"))},
@@ -62,10 +63,17 @@ class Box:
         return done
 
     def records(self, name: str) -> list[dict[str, Any]]:
-        """The journal's records."""
+        """The journal's records. Only what is new is read: who waits for one must not take the processor from us."""
         path = self.home / "runs" / name / "journal.jsonl"
-        whole = path.read_text().rpartition("\n")[0] if path.exists() else ""  # the last line may be half written
-        return [json.loads(line) for line in whole.splitlines()]
+        at, known = self._read.get(name, (0, []))
+        if path.exists():
+            with open(path, "rb") as file:
+                file.seek(at)
+                whole = file.read().rpartition(b"\n")[0]  # the last line may be half written
+            if whole:
+                known = known + [json.loads(line) for line in whole.splitlines()]
+                self._read[name] = at + len(whole) + 1, known
+        return known
 
     def wait_for(self, name: str, kind: str, count: int = 1, timeout_s: float = 60.0) -> dict[str, Any]:
         """The `count`-th record of a type."""

@@ -94,13 +94,14 @@ def claim(attempt_dir: str, by: str) -> bool:
     path, tmp = f"{attempt_dir}/claim", f"{attempt_dir}/.claim.{os.getpid()}"
     me = {"by": by, "pid": os.getpid(), "start_ticks": proc.start_ticks(os.getpid()), "boot_id": proc.boot_id()}
     try:
-        _write_synced(tmp, json.dumps(me).encode())
+        _write(tmp, json.dumps(me).encode())
+        _sync(tmp)
         _link(tmp, path)
     except FileExistsError:
         return False
     finally:
         _unlink(tmp)
-    _sync_dir(attempt_dir)
+    _sync(attempt_dir)
     return True
 
 
@@ -243,9 +244,10 @@ class Runner:
             return
         path, tmp = f"{self._dir}/exit.json", f"{self._dir}/.exit.json.tmp"
         try:
-            _write_synced(tmp, self._end)
-            os.replace(tmp, path)
-            _sync_dir(self._dir)
+            _write(tmp, self._end)
+            os.replace(tmp, path)  # a supervisor may see it before it is on the disk: it records the end itself
+            _sync(path)
+            _sync(self._dir)
         except OSError:
             _unlink(tmp)
             if os.path.isdir(self._dir):
@@ -283,12 +285,11 @@ def _read(path: str) -> dict[str, Any]:
     return value
 
 
-def _write_synced(path: str, data: bytes) -> None:
+def _write(path: str, data: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         while data:
             data = data[os.write(fd, data) :]
-        os.fsync(fd)
     finally:
         os.close(fd)
 
@@ -305,8 +306,9 @@ def _link(tmp: str, path: str) -> None:
         os.replace(tmp, path)
 
 
-def _sync_dir(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _sync(path: str) -> None:
+    """A file's bytes, or a folder's names."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

@@ -10,6 +10,8 @@ from typing import Any
 READ_CAP_BYTES = 64 * 2**20
 """A JSON file of ours is kilobytes; one of this size isn't ours."""
 
+_SMALL_BYTES = 64 * 2**10
+
 
 def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = True) -> None:
     """Replace `path` by `data`: readers see the old content or the new, also after a power cut if `sync`.
@@ -67,7 +69,9 @@ def read_json(path: Path) -> Any | None:
     """The JSON value in the file; None when there is no file. Raises ValueError for damage, else OSError."""
     try:
         with open(path, "rb") as file:
-            data = file.read(READ_CAP_BYTES + 1)
+            data = file.read(_SMALL_BYTES)  # nearly all of them: the cap would be allocated for each
+            if len(data) == _SMALL_BYTES:
+                data += file.read(READ_CAP_BYTES + 1 - _SMALL_BYTES)
     except FileNotFoundError:
         return None
     if len(data) > READ_CAP_BYTES:

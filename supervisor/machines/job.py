@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from supervisor.core.codecopy import from_copy
@@ -37,6 +38,7 @@ class Job:
         self._members: tuple[Recorded, ...] = ()
         self._checked: set[tuple[ProcessId, tuple[str, ...]]] = set()
         self._claim: claim.Claim | None = None
+        self._exit: ExitRecord | None = None
         self._checked_s = float("-inf")
         self._checked_of: tuple[Recorded, ...] = ()
         self.problem: str | None = None
@@ -83,19 +85,18 @@ class Job:
             runner_alive=same_boot and runner is not None and self._is_alive(runner),
             leader=leader,
             leader_alive=leader is not None and self._is_alive(leader),
-            exit=self._exit() if drained else None,
+            exit=self._exit if drained and self.has_ended() else None,
             problem=self.problem,
         )
         self.ending = leader is not None and not seen.leader_alive and seen.runner_alive and seen.exit is None
         return seen
 
     def has_ended(self) -> bool:
-        """True when `exit.json` is there."""
-        return os.access(self._exit_json, os.F_OK)
-
-    def _exit(self) -> ExitRecord | None:
-        plain = read_json(self.attempt.exit_json)
-        return None if plain is None else exit_record(plain)
+        """True when `exit.json` is there. One that a power cut left empty says nothing, and is none."""
+        if self._exit is None and os.access(self._exit_json, os.F_OK):
+            with suppress(ValueError, KeyError, TypeError):
+                self._exit = exit_record(read_json(self.attempt.exit_json) or {})
+        return self._exit is not None
 
     def _is_alive(self, process: ProcessId) -> bool:
         if process not in self._fds:

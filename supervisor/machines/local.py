@@ -56,7 +56,7 @@ from supervisor.machines.starting import Kept, ensure_attempt, keep_fingerprint
 from supervisor.machines.view import View
 from supervisor.machines.waker import Waker
 
-RUNNING_S, FAST_S, ENDING_S = 1.0, 0.1, 0.003
+RUNNING_S, FAST_S, ENDING_S = 1.0, 0.1, 0.002
 """How often GPUs are read: each second while a job runs, ten times a second while they are verified. The last: how
 often one looks whether the runner has written down how the job ended, which takes it some milliseconds."""
 
