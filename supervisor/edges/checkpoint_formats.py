@@ -30,6 +30,8 @@ TAR_MEMBERS_CAP = 10_000
 
 TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 WEIGHT_SUFFIXES = (*TORCH_SUFFIXES, ".safetensors", ".distcp", ".nemo", ".pkl", ".npz", ".h5", ".msgpack")
+BEGIN_WITH_A_MARK = (".pt", ".pth", ".ckpt", ".safetensors", ".nemo", ".npz", ".h5", ".pkl")
+"""Formats whose first bytes are never zeros: a file that lost its blocks in a power cut, or was only preallocated."""
 NEVER_EMPTY = (*WEIGHT_SUFFIXES, ".json", ".metadata")
 
 
@@ -42,6 +44,8 @@ def file_fault(path: str, size: int) -> str | None:
         return None  # archives and raw tensors back to back; `.metadata` says what must be in it
     with open(path, "rb") as file:
         head = file.read(512)
+        if name.endswith(BEGIN_WITH_A_MARK) and not head.strip(b"\0"):
+            return f"{name} begins with zeros: there was room for it, it was not written"
         if head.startswith(b"PK\x03\x04"):
             return _zip_fault(file, name)
         if head[257:262] == b"ustar":

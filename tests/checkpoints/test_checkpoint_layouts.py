@@ -115,6 +115,17 @@ def test_with_a_piece_cut_in_half_it_is_incomplete(tmp_path, name, piece):
     assert isinstance(look(root), Incomplete) == told
 
 
+@pytest.mark.parametrize("name", WHOLE)
+def test_weights_of_the_right_size_that_are_all_zeros_were_not_written(tmp_path, name):
+    """What a power cut leaves where the size was on the disk and the data was not."""
+    files = WHOLE[name]
+    pieces = [piece for piece in files if piece.endswith((".safetensors", ".pt", ".pth", ".ckpt", ".nemo", ".pkl"))]
+    for piece in pieces:
+        root = write(tmp_path / piece.replace("/", "_") / name, files)
+        (root / piece).write_bytes(bytes(len(files[piece])))
+        assert "begins with zeros" in why(root)
+
+
 def test_a_step_that_differs_from_trainer_state_is_incomplete(tmp_path):
     assert "of step 60" in why(write(tmp_path / "checkpoint-70", hf(60)))
 
