@@ -32,8 +32,7 @@ class Answering:
 
     def __enter__(self) -> Answering:
         self.run.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = Lock.try_take(self.run.lock)
-        assert self._lock is not None
+        self._lock = Lock.wait(self.run.lock)  # a supervisor that an `up` before had ready may just look at it
         self._thread.start()
         return self
 
