@@ -69,6 +69,7 @@ def commands(b: Box, child: list[str]) -> dict[str, list[str]]:
         conf = b.work / "supervisord.conf"
         conf.write_text(
             f"[supervisord]\nnodaemon=true\nlogfile={b.work}/sd.log\npidfile={b.work}/sd.pid\n"
+            f"childlogdir={b.work}\n"
             f"[program:child]\ncommand={' '.join(child)}\nautorestart=true\nstartsecs=0\n"
         )
         found["supervisord"] = [program, "-n", "-c", str(conf)]

@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ class Browser:
         self._in, theirs_out = os.pipe()
         self.errors: list[str] = []
         self._number, self._buffer = 0, b""
+        self._own = tempfile.TemporaryDirectory(prefix="chromium-")  # it leaves its socket's folder there when it ends
         # The program reads commands at 3 and answers at 4, which a shell puts there.
         line = f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out}'
         self.process = subprocess.Popen(
@@ -34,6 +36,7 @@ class Browser:
              "--no-first-run", "--disable-extensions", "--disable-background-networking", "--hide-scrollbars",
              f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"],
             pass_fds=(theirs_in, theirs_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": self._own.name},
         )  # fmt: skip
         os.close(theirs_in)
         os.close(theirs_out)
@@ -130,3 +133,4 @@ class Browser:
             self.process.wait()
         os.close(self._in)
         os.close(self._out)
+        self._own.cleanup()
