@@ -22,7 +22,6 @@ import stat
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -86,7 +85,6 @@ def is_here(machine: Any) -> bool:
     return bool(machine.get("host", socket.gethostname()) == socket.gethostname())
 
 
-@dataclass
 class _Watched:
     """What the guardian remembers of a run: its child, when the next may start, what it read.
 
@@ -94,24 +92,23 @@ class _Watched:
     lock (rule 2), and a pid of another PID namespace may be anybody here.
     """
 
-    pid: int = 0
-    pidfd: int = -1
-    started_s: float = 0.0
-    not_before_s: float = 0.0
-    backoff_s: float = BACKOFF_FIRST_S
-    machine_read: tuple[int, ...] = ()
-    here: bool = True
+    def __init__(self) -> None:
+        self.pid = 0
+        self.pidfd = -1
+        self.started_s = 0.0
+        self.not_before_s = 0.0
+        self.backoff_s = BACKOFF_FIRST_S
+        self.machine_read: tuple[int, ...] = ()
+        self.here = True
 
 
-@dataclass
 class Guardian:
     """The watch over one state directory; its lock is the caller's affair."""
 
-    home: Home
-    has_understudy: bool = False
-    runs: dict[str, _Watched] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, home: Home, has_understudy: bool = False) -> None:
+        self.home = home
+        self.has_understudy = has_understudy
+        self.runs: dict[str, _Watched] = {}
         self._poll = select.poll()
         self._open: list[RunDir] = []
         self._search_at_s = 0.0

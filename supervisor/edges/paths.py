@@ -1,18 +1,20 @@
-"""Where everything of a state directory lies. Names only: nothing here makes, changes or removes a file."""
+"""Where everything of a state directory lies. Names only: nothing here makes, changes or removes a file.
+
+Named tuples: making a dataclass imports `inspect`, which the guardian would keep in memory for days.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _NOBODY = 65534
 _SUN_PATH_MAX = 100  # unix(7): 108 bytes with the end; tmux appends ".lock"
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptDir:
+class AttemptDir(NamedTuple):
     """The folder of one attempt, `attempts/0001`."""
 
     n: int
@@ -59,8 +61,7 @@ class AttemptDir:
         return self.path / "files"
 
 
-@dataclass(frozen=True, slots=True)
-class RunDir:
+class RunDir(NamedTuple):
     """The folder of one run, `runs/NAME`."""
 
     name: str
@@ -162,8 +163,7 @@ class RunDir:
         return AttemptDir(n, self.attempts / f"{n:04d}")
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(NamedTuple):
     """The state directory."""
 
     root: Path

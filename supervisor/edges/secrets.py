@@ -11,9 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
-
-from msgspec import Struct
+from typing import Any, NamedTuple
 
 from supervisor.edges.files import fsync_dir, make_private_dir, read_json, to_json, write_atomic
 from supervisor.edges.locks import Lock
@@ -28,7 +26,7 @@ _WORDS = frozenset({"TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL"})
 Env = Mapping[str, str]
 
 
-class Secrets(Struct, frozen=True):
+class Secrets(NamedTuple):
     """Two environments: the job's, and that of the run's supervisors."""
 
     job: dict[str, str]

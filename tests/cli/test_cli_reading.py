@@ -181,6 +181,8 @@ def test_the_fast_verbs_import_nothing_heavy(home, verb):
     run.attempt(1).output.write_text("x\n")
     heavy = {"pydantic", "rich", "libtmux", "structlog", "yaml", "msgspec", "watchdog", "psutil", "re2", "subprocess",
              "supervisor.core.events", "supervisor.core.evidence", "supervisor.core.spec"}  # fmt: skip
+    if sys.version_info < (3, 11):
+        heavy.remove("subprocess")  # click imports uuid, which there imports it
     code = f"import sys; from supervisor import cli; cli.run({[verb, 'dflash']!r}); print(sorted(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     modules = set(eval(ran.stdout.splitlines()[-1]))

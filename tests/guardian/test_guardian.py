@@ -166,6 +166,13 @@ def test_a_supervisor_that_somebody_else_started_is_left_alone_and_missed_when_i
     world.supervisor("dflash")
 
 
+@pytest.mark.parametrize("module", ["guardian", "runner"])
+def test_who_stays_for_days_imports_little(module):
+    code = f"import sys, supervisor.{module}; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert not {"msgspec", "dataclasses", "inspect", "subprocess", "hashlib"} & set(ran.stdout.split())
+
+
 def test_a_second_guardian_ends_at_once_and_a_watching_one_waits_its_turn(world):
     world.open("dflash")
     first = world.guard()
