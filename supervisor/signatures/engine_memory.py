@@ -133,6 +133,14 @@ TEXTS = (
         source="tensorflow core/framework/op_kernel.cc",
     ),
     Text(
+        name="tf_bfc",
+        kind=Kind.GPU_OOM,
+        pattern=r"Allocator \(GPU_(?P<gpu>\d+)_bfc\) ran out of memory trying to allocate (?P<tried>[\d.]+ ?[KMGT]?i?B)(?: \(rounded to \d+\)|\. +Current allocation)",
+        example="Allocator (GPU_2_bfc) ran out of memory trying to allocate 3.12GiB (rounded to 3355443200)requested by op model/dense/MatMul",
+        other="Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.32GiB with freed_by_count=0. The caller indicates that this is not a failure",
+        source="tensorflow and xla: tsl/framework/bfc_allocator.cc",
+    ),
+    Text(
         name="tf_oom_cpu",
         kind=Kind.HOST_OOM,
         pattern=r"OOM when allocating tensor with shape ?\[[^\]\n]*\][^\n]*device:CPU:\d+",
