@@ -133,7 +133,7 @@ TEXTS = (
     Text(
         name="peer_gone",
         kind=Kind.COLLECTIVE_ERROR,
-        pattern=r"DistNetworkError: |DistBackendError: |failed to recv, got 0 bytes|Connection was likely closed\. Did the remote server shutdown or crash|UCX +ERROR|RuntimeError: Connection reset by peer|RuntimeError: Broken pipe|The client socket has failed to connect",
+        pattern=r"DistNetworkError: |DistBackendError: |failed to recv, got 0 bytes|Connection was likely closed\. Did the remote server shutdown or crash|UCX +ERROR|Transport retry count exceeded on |RuntimeError: Connection reset by peer|RuntimeError: Broken pipe|The client socket has failed to connect",
         example="torch.distributed.DistNetworkError: failed to recv, got 0 bytes",
         other="connection to the metrics server was closed",
         source="torch TCPStore.cpp; UCX",
