@@ -81,7 +81,8 @@ def margin(line: str) -> int:
 
 def squeezed(window: Sequence[str]) -> str:
     """The lines as one text without prefixes and white space: wrapped messages read like whole ones."""
-    text = "\n".join(lines.bare(line) for line in window).replace("\\n", "\n").replace("\\t", "")
+    label = lines.label(window[0])
+    text = "\n".join(lines.bare(line.removeprefix(label)) for line in window).replace("\\n", "\n").replace("\\t", "")
     return _SPACE.sub("", text)
 
 

@@ -39,7 +39,7 @@ TEXTS = (
     Text(
         name="vllm_kv_needed",
         kind=Kind.GPU_OOM,
-        pattern=r"\((?P<tried_gib>[\d.]+) ?GiB KV cache is needed, which is larger than the available KV cache memory \((?P<free_gib>-?[\d.]+) ?GiB",
+        pattern=r"[( ](?P<tried_gib>[\d.]+) ?GiB KV cache is needed, which is larger than the available KV cache memory \((?P<free_gib>-?[\d.]+) ?GiB",
         example=(
             "ValueError: To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache is "
             "needed, which is larger than the available KV cache memory (3.30 GiB)."
@@ -86,7 +86,7 @@ TEXTS = (
     Text(
         name="sglang_not_enough",
         kind=Kind.GPU_OOM,
-        pattern=r"Not enough memory\. Please try (?:to )?increas(?:e|ing) --mem-fraction-static",
+        pattern=r"Not enough memory\. Please try (?:to )?increas(?:e|ing) --mem-fraction-static|memory capacity is unbalanced\. Some GPUs may be occupied by other processes",
         example="RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: mem_fraction_static=0.6",
         other="max_total_tokens=131072 is larger than the profiled value 120000. Use the profiled value instead.",
         source="sglang srt/model_executor/model_runner.py",
@@ -118,11 +118,17 @@ TEXTS = (
     Text(
         name="xla_exhausted_bare",
         kind=Kind.GPU_OOM,
-        pattern=r"RESOURCE_EXHAUSTED: (?:[^\n]{0,120}: )?(?:Out of memory|XLA:TPU compile permanent error\. Ran out of memory|Ran out of memory in memory space|Attempting to (?:reserve|allocate) )",
+        pattern=r"(?:Xla|Jax)RuntimeError: RESOURCE_EXHAUSTED: |Resource exhausted: From /job:tpu_worker|RESOURCE_EXHAUSTED: (?:[^\n]{0,120}: )?(?:Out of memory|XLA:TPU compile permanent error\. Ran out of memory|Ran out of memory in memory space|Attempting to (?:reserve|allocate) )",
         example="jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory",
         other="grpc RESOURCE_EXHAUSTED: received message larger than max (5 vs. 4)",
         source="xla; jaxlib",
-        details=(rf"(?:toallocate|reserve|Used)(?P<tried>{SIZE})", rf"Thereare(?P<free>{SIZE})free"),
+        details=(
+            rf"(?:toallocate|reserve|Used)(?P<tried>{SIZE})",
+            rf"Thereare(?P<free>{SIZE})free",
+            rf"Used{SIZE}of(?P<total>{SIZE})hbm",
+        ),
+        lines=2,
+        until=rf"Thereare{SIZE}free|of{SIZE}hbm",
     ),
     Text(
         name="tf_oom",
@@ -139,6 +145,14 @@ TEXTS = (
         example="Allocator (GPU_2_bfc) ran out of memory trying to allocate 3.12GiB (rounded to 3355443200)requested by op model/dense/MatMul",
         other="Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.32GiB with freed_by_count=0. The caller indicates that this is not a failure",
         source="tensorflow and xla: tsl/framework/bfc_allocator.cc",
+    ),
+    Text(
+        name="tf_failed",
+        kind=Kind.GPU_OOM,
+        pattern=r"device:GPU:(?P<gpu>\d+)\}\} failed to allocate memory\b",
+        example="ResourceExhaustedError: {{function_node __wrapped__AddV2_device_/job:localhost/replica:0/task:0/device:GPU:0}} failed to allocate memory [Op:AddV2]",
+        other="{{function_node __wrapped__AddV2_device_/job:localhost/replica:0/task:0/device:CPU:0}} failed to allocate memory [Op:AddV2]",
+        source="tensorflow core/framework/op_kernel.cc",
     ),
     Text(
         name="tf_oom_cpu",
@@ -238,6 +252,49 @@ TEXTS = (
         example="ggml_backend_cuda_buffer_type_alloc_buffer: allocating 12737.33 MiB on device 0: cudaMalloc failed: out of memory",
         other="load_tensors: offloading 64 repeating layers to GPU",
         source="ggml-cuda.cu",
+    ),
+    Text(
+        name="xgboost",
+        kind=Kind.GPU_OOM,
+        pattern=r"Memory allocation error on worker (?P<rank>\d+): ",
+        example="XGBoostError: src/common/device_helpers.cuh:428: Memory allocation error on worker 3: Caching allocator",
+        other="Worker 3 allocated 12 GiB",
+        source="xgboost src/common/device_helpers.cuh",
+        details=(r"-Freememory:(?P<free_b>\d+)", r"-Requestedmemory:(?P<tried_b>\d+)"),
+        lines=2,
+        until=r"-Requestedmemory:\d+",
+    ),
+    Text(
+        name="habana",
+        kind=Kind.GPU_OOM,
+        pattern=r"PT_DEVMEM Allocation failed for size::(?P<tried_b>\d+)",
+        example="RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::939524096 (896)MB",
+        other="PT_DEVMEM pool of size 939524096 was made",
+        source="habana pytorch bridge",
+    ),
+    Text(
+        name="mindspore",
+        kind=Kind.GPU_OOM,
+        pattern=r"Device(?:\(id:(?P<gpu>\d+)\))? memory isn't enough and alloc failed(?:[^\n]*alloc size: ?(?P<tried_b>\d+))?",
+        example="RuntimeError: Device(id:2) memory isn't enough and alloc failed, kernel name: Default/Conv2D-op12, alloc size: 805306368B.",
+        other="Memory isn't enough and alloc failed, kernel name: Default/Conv2D-op12, alloc size: 805306368B.",
+        source="mindspore runtime/graph_scheduler/actor",
+    ),
+    Text(
+        name="tgi",
+        kind=Kind.GPU_OOM,
+        pattern=r"Not enough memory to handle \d+ (?:prefill|total) tokens",
+        example="Server error: Not enough memory to handle 8242 prefill tokens. You need to decrease `--max-batch-prefill-tokens`",
+        other="Warming up with 8242 prefill tokens",
+        source="text-generation-inference server/models/flash_causal_lm.py",
+    ),
+    Text(
+        name="trtllm",
+        kind=Kind.GPU_OOM,
+        pattern=r"Can't allocate new blocks\. No free blocks left|Executor creation failed due to insufficient GPU memory",
+        example="[TensorRT-LLM][ERROR] Assertion failed: Can't allocate new blocks. No free blocks left. (kvCacheManager.cpp:256)",
+        other="[TensorRT-LLM][INFO] Number of blocks in KV cache primary pool: 2048",
+        source="TensorRT-LLM batch_manager/kvCacheManager.cpp, py_executor_creator.py",
     ),
     Text(
         name="accelerate_batch_zero",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from supervisor.core.evidence import Weight
 from supervisor.core.kinds import Kind
-from supervisor.signatures.model import Text
+from supervisor.signatures.model import After, Refine, Text
 
 _XID = r"NVRM: Xid \(PCI:[0-9a-fA-F:.]+(?: GPU-I:\d+)?\): "
 
@@ -40,10 +40,10 @@ TEXTS = (
     Text(
         name="uncorrectable",
         kind=Kind.GPU_FAULT,
-        pattern=r"uncorrectable ECC error|uncorrectable NVLink error|CUDA_ERROR_ECC_UNCORRECTABLE|cudaErrorECCUncorrectable|CUDA_ERROR_NVLINK_UNCORRECTABLE|hipErrorECCNotCorrectable",
+        pattern=r"uncorrectable ECC error|uncorrectable NVLink error|CUDA_ERROR_ECC_UNCORRECTABLE|cudaErrorECCUncorrectable|CUDA_ERROR_NVLINK_UNCORRECTABLE|hipErrorECCNotCorrectable|Invalid access of peer GPU memory over nvlink or a hardware error|cudaErrorContained\b|CUDA_ERROR_CONTAINED\b|\b(?:UCE|HBM MULTI BIT ECC|SUSPECT MEM|HCCS LINK) ERROR\b",
         example="[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encountered",
         other="| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |",
-        source="CUDA runtime error strings",
+        source="CUDA runtime error strings; torch_npu NPUQueue.cpp",
     ),
     Text(
         name="gpu_lost",
@@ -70,14 +70,33 @@ TEXTS = (
         source="NVSwitch kernel log",
     ),
     Text(
+        name="device_wait",
+        kind=Kind.NONE,
+        pattern=r"DeepEP [^\n]{0,60}timeout",
+        example="DeepEP timeout check failed: rank = 3, thread = 0, value = 1024)",
+        other="DeepEP buffers of 2 GiB for 8 ranks",
+        source="DeepEP csrc/kernels: printed before the kernel traps",
+        note=True,
+    ),
+    Text(
+        name="launch_failure",
+        kind=Kind.CUDA_ERROR,
+        pattern=r"unspecified launch failure|CUDA_ERROR_LAUNCH_FAILED|cudaErrorLaunchFailure|hipErrorLaunchFailure",
+        example="[rank2]: RuntimeError: CUDA error: unspecified launch failure",
+        other="[rank2]: RuntimeError: CUDA error: the launch timed out and was terminated",
+        source="CUDA runtime and driver error strings",
+        # A kernel that waited for another rank in vain ends itself like this.
+        after=(After("device_wait", 400, Kind.COLLECTIVE_TIMEOUT, Weight.AFTERMATH),),
+    ),
+    Text(
         name="kernel_fault",
         kind=Kind.CUDA_ERROR,
         pattern=(
             r"an illegal memory access was encountered|PU->[CG]PU Memcpy failed|device-side assert triggered|(?:CUDA|HIP|hip|cuda|Cuda)[^\n]{0,40}: misaligned address"
-            r"|unspecified launch failure|the launch timed out and was terminated|an illegal instruction was encountered"
+            r"|the launch timed out and was terminated|an illegal instruction was encountered"
             r"|invalid program counter|CUDA error: hardware stack error|operation not supported on global/shared address space"
-            r"|(?:CUDA|HIP) error: unknown error|CUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED|LAUNCH_TIMEOUT|ASSERT|MISALIGNED_ADDRESS|ILLEGAL_INSTRUCTION|INVALID_PC|UNKNOWN)"
-            r"|cudaErrorIllegalAddress|cudaErrorLaunchFailure|cudaErrorAssert\b|hipErrorIllegalAddress|hipErrorLaunchFailure"
+            r"|(?:CUDA|HIP) error: unknown error|CUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_TIMEOUT|ASSERT|MISALIGNED_ADDRESS|ILLEGAL_INSTRUCTION|INVALID_PC|UNKNOWN)"
+            r"|cudaErrorIllegalAddress|cudaErrorAssert\b|hipErrorIllegalAddress"
         ),
         example="[rank2]: RuntimeError: CUDA error: an illegal memory access was encountered",
         other="CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.",
@@ -90,6 +109,20 @@ TEXTS = (
         example="/pytorch/aten/src/ATen/native/cuda/Indexing.cu:1553: indexSelectLargeIndex: block: [134,0,0], thread: [0,0,0] Assertion `srcIndex < srcSelectDimSize` failed.",
         other="launching with block: [128,1,1], thread: [32,1,1]",
         source="CUDA device assert",
+    ),
+    Text(
+        name="npu_fault",
+        kind=Kind.CUDA_ERROR,
+        pattern=r"NPU (?:function )?error: [^\n]*, error code is \d+|exception of ai(?:core|vec) error|ai(?:core|vec) error exception|The (?:aicore|vector core|aicpu) execution is abnormal",
+        example="RuntimeError: operator():compiler_depend.ts:25 NPU function error: AclrtSynchronizeStreamWithTimeout(copy_stream), error code is 507035",
+        other="[W NPUStream.cpp:365] Warning: NPU warning, error code is 107020[Error]: .",
+        source="torch_npu core/npu/NPUException.h; CANN runtime",
+        lines=6,
+        until=r"EZ\d{4}|EL\d{4}|(?:UCE|ECC|MEM|LINK)ERROR|abnormal",
+        refine=(
+            Refine(r"errorcodeis50705[34]|(?:UCE|HBMMULTIBITECC|SUSPECTMEM|HCCSLINK)ERROR", Kind.GPU_FAULT),
+            Refine(r"errorcodeis207001|EL0004|NPUoutofmemory", Kind.GPU_OOM),
+        ),
     ),
     Text(
         name="rocm_page_fault",

@@ -22,7 +22,9 @@ _RANK = re.compile(
     r"|(\d{1,4}):\s)"
 )
 _RANK_WORD = re.compile(r"\b(?:[Rr]ank|RANK)[ =:_-]{0,2}(\d{1,5})\b")
-_SOURCE = re.compile(r"^\s*[\[(]?([A-Za-z][A-Za-z.]*[-_ #]?\d{1,4})[\])]?\s{0,12}[:|\]]\s*")
+# "EI0006: ..." is an error code of CANN's.
+_SOURCE = re.compile(r"^\s*(?!E[A-Z]\d{4}:)[\[(]?([A-Za-z][A-Za-z.]*[-_ #]?\d{1,4})[\])]?\s{0,12}[:|\]]\s*")
+_LABEL = re.compile(r"^\s*(?:\d{1,4}:\s|[\[(]?[A-Za-z][A-Za-z.]*[-_ #]?\d{1,4}[\])]?\s{0,12}[:|\]]\s)")
 _PREFIXES = re.compile(
     r"^(?:\s*(?:\[(?:rank|default)[ _-]?\d+\]:?|default\d+:|\(\w[\w-]*(?: [A-Za-z]+=?\d+)?(?: pid=\d+)?(?:, ip=[\d.]+)?"
     r"\)"
@@ -115,6 +117,12 @@ def rank_word(left: str) -> int | None:
     """The rank named in words before the failure text ("rank 3 ..."), the last one."""
     found = _RANK_WORD.findall(left)
     return int(found[-1]) if found else None
+
+
+def label(line: str) -> str:
+    """What a launcher put before the line to name its process ("2: ", "trainer-1  | "); empty where it did not."""
+    found = _LABEL.match(line)
+    return found.group() if found else ""
 
 
 def bare(line: str) -> str:

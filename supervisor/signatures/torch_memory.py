@@ -17,8 +17,9 @@ _NEW = (
     rf"thisprocesshas(?P<in_use>{SIZE})memoryinuse",
     rf"and(?P<reserved>{SIZE})isreservedbyPyTorchbutunallocated",
     rf"Process(?P<other_pid>\d+)has(?P<other_size>{SIZE})memoryinuse",
-    rf"\(GPU(?P<gpu>\d+);(?P<total>{SIZE})totalcapacity",
+    rf"\([A-Z]{{2,5}}(?P<gpu>\d+);(?P<total>{SIZE})totalcapacity",
     rf";(?P<free>{SIZE})free;",
+    rf"\(MPSallocated:(?P<in_use>{SIZE}),.*maxallowed:(?P<total>{SIZE})\)",
 )
 
 TEXTS = (
@@ -36,7 +37,7 @@ TEXTS = (
         source=_ALLOCATOR,
         details=_NEW,
         lines=8,
-        until=r"butunallocated|reservedintotalbyPyTorch|cached\)|morethan1EB",
+        until=r"butunallocated|reservedintotalbyPyTorch|cached\)|morethan1EB|(?:private|shared)pool",
         # An underflowed size is not a full card: the reason stands above it.
         refine=(Refine(r"morethan1EB", Kind.CUDA_ERROR, Weight.AFTERMATH),),
     ),
@@ -59,12 +60,20 @@ TEXTS = (
     Text(
         name="cuda_call_oom",
         kind=Kind.GPU_OOM,
-        pattern=r"(?:CUDA|HIP|XPU|[Cc]uda|hip) (?:(?:[Dd]river|[Rr]untime) )?(?:API )?[Ee]rror(?: \(2\)| 2)? ?: out of memory",
+        pattern=r"(?:CUDA|HIP|XPU|[Cc]uda|hip) (?:(?:[Dd]river|[Rr]untime) )?(?:API )?[Ee]rror(?: \(2\)| 2)? ?: out of memory|(?:CUDA|HIP|[Cc]uda|hip) (?:failed with error 2:?|failure:) out of memory|(?:GPU|gpu|CUDA|cuda)_?[Aa]ssert: out of memory",
         example="[rank6]: torch.AcceleratorError: CUDA error: out of memory",
         other="CUDA error: an illegal memory access was encountered",
-        source="c10/cuda/CUDAException.cpp; THC/THCGeneral.cpp; TransformerEngine cuda_runtime.cpp",
+        source="c10/cuda/CUDAException.cpp; THC/THCGeneral.cpp; TransformerEngine cuda_runtime.cpp; spconv tensorview",
         # cudaHostAlloc reports a lack of pinned host memory with the same words.
         after=(After("pin_memory", 20, Kind.HOST_OOM),),
+    ),
+    Text(
+        name="mps_buffer",
+        kind=Kind.GPU_OOM,
+        pattern=r"RuntimeError: Invalid buffer size: (?P<tried>[\d.]+ ?[KMGT]?i?B)",
+        example="RuntimeError: Invalid buffer size: 24.00 GB",
+        other="ValueError: Invalid buffer size: 3 rows",
+        source="aten/src/ATen/mps/MPSAllocator.mm",
     ),
     Text(
         name="thc_check_oom",
@@ -140,8 +149,8 @@ LAST = (
         name="torch_oom_bare",
         kind=Kind.GPU_OOM,
         pattern=(
-            r"(?:OutOfMemoryError|RuntimeError|AcceleratorError)\W{1,3}(?:CUDA|HIP|XPU|NPU|MPS backend) out of memory"
-            r"|(?:CUDA|HIP|XPU|NPU) out of memory\.?\\?['\")]*\s*$"
+            r"(?:OutOfMemoryError|RuntimeError|AcceleratorError)\W{1,3}(?:CUDA|HIP|XPU|NPU|MUSA|MLU|MPS backend) out of memory"
+            r"|(?:CUDA|HIP|XPU|NPU|MUSA|MLU) out of memory\.?\\?['\")]*\s*$"
         ),
         example="RuntimeError: CUDA out of memory.",
         other="tests/test_failures.py::test_cuda_out_of_memory PASSED",
@@ -161,10 +170,10 @@ LAST = (
     Text(
         name="cuda_oom_code",
         kind=Kind.GPU_OOM,
-        pattern=r"CUDA_ERROR_OUT_OF_MEMORY|: cudaErrorMemoryAllocation|hipErrorOutOfMemory|\bcudaMalloc(?:Async|Managed|Pitch)?\b[^\n]{0,120}out of memory|Error Code 2: OutOfMemory",
+        pattern=r"CUDA_ERROR_OUT_OF_MEMORY|: cudaErrorMemoryAllocation|hipErrorOutOfMemory|\bcudaMalloc(?:Async|Managed|Pitch)?\b[^\n]{0,120}out of memory|Error Code 2: OutOfMemory|\b(?:VK_ERROR_OUT_OF_DEVICE_MEMORY|ErrorOutOfDeviceMemory)\b|kIOGPUCommandBufferCallbackErrorOutOfMemory",
         example="numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY",
         other="[rank6]: Search for `cudaErrorMemoryAllocation' in https://docs.nvidia.com for more information.",
-        source="CUDA driver and runtime error names",
+        source="CUDA driver and runtime, Vulkan and Metal error names",
         details=(
             rf"failedtoallocate{SIZE}\((?P<tried>\d+bytes)\)",
             r"failedtoallocate(?P<tried_b>\d+)bytes",
