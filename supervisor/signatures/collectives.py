@@ -84,7 +84,7 @@ TEXTS = (
     Text(
         name="xla_timeout",
         kind=Kind.COLLECTIVE_TIMEOUT,
-        pattern=r"DEADLINE_EXCEEDED: |Barrier timed out|\b[Tt]ask\b[^\n]{0,80} heartbeat timeout|missing heartbeats?\b|rendezvous[^\n]*stuck|Termination timeout for [^\n]*exceeded",
+        pattern=r"DEADLINE_EXCEEDED: |Barrier timed out|\b[Tt]ask\b[^\n]{0,80} heartbeat timeout|missing heartbeats?\b|stopped sending heartbeats|rendezvous[^\n]*stuck|Termination timeout for [^\n]*exceeded",
         example="jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Barrier_id: PjRT_Client_Connect",
         other="deadline for the barrier is 600 s",
         source="xla distributed runtime",
@@ -93,10 +93,10 @@ TEXTS = (
     Text(
         name="nccl_error",
         kind=Kind.COLLECTIVE_ERROR,
-        pattern=r"NCCL error in: |[NR]CCL communicator was aborted on rank (?P<rank>\d+)|NCCL [Ee]rror(?: \d+)?: |RCCL error|[NR]CCL operation [^\n]{0,60}failed: |UNAVAILABLE: failed to connect|UnavailableError: |Collective ops is aborted|JAX distributed service detected fatal errors",
+        pattern=r"NCCL error in: |[NR]CCL communicator was aborted on rank (?P<rank>\d+)|NCCL [Ee]rror(?: \d+: |: |\(\d+\), )|RCCL error|\|CCL_ERROR\||[NR]CCL operation [^\n]{0,60}failed: |UNAVAILABLE: failed to connect|UnavailableError: |Collective ops is aborted|JAX distributed service detected fatal errors",
         example="RuntimeError: NCCL Error 2: unhandled system error (run with NCCL_DEBUG=INFO for details)",
         other="gx-node-03:41234:41901 [0] NCCL INFO NCCL version 2.27.5+cuda13.0",
-        source="torch NCCLUtils.hpp",
+        source="torch NCCLUtils.hpp; jax; paddle; oneCCL",
         weight=Weight.AFTERMATH,
         lines=6,
         until=r"Lasterror:.{12}",

@@ -115,7 +115,7 @@ def to_hit(
     fields, others = _fields(text, groups, whole, search)
     kind, weight = _refined(text, whole, search)
     sizes = _sizes(fields)
-    if lines.is_advice(left) and weight in (Weight.CAUSE, Weight.GENERIC):
+    if lines.is_advice(left) and weight in (Weight.CAUSE, Weight.GENERIC, Weight.AFTERMATH):
         weight = Weight.WARNED
     elif lines.is_warned(left) and weight is Weight.CAUSE:
         weight = Weight.GENERIC

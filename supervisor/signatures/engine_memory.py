@@ -181,7 +181,7 @@ TEXTS = (
     Text(
         name="xpu_out_of_device_memory",
         kind=Kind.GPU_OOM,
-        pattern=r"UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY|PI_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY)|ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY|Native API returns: (?:39|-5) \((?:UR|PI)_",
+        pattern=r"UR_RESULT_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY)|PI_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY)|ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY|Native API returns: (?:39|-5) \((?:UR|PI)_",
         example="RuntimeError: level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
         other="RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",
         source="oneAPI unified runtime",
@@ -295,6 +295,14 @@ TEXTS = (
         example="[TensorRT-LLM][ERROR] Assertion failed: Can't allocate new blocks. No free blocks left. (kvCacheManager.cpp:256)",
         other="[TensorRT-LLM][INFO] Number of blocks in KV cache primary pool: 2048",
         source="TensorRT-LLM batch_manager/kvCacheManager.cpp, py_executor_creator.py",
+    ),
+    Text(
+        name="dispatched_elsewhere",
+        kind=Kind.GPU_OOM,
+        pattern=r"ValueError: Some modules are dispatched on the CPU or the disk\. Make sure you have enough GPU RAM",
+        example="ValueError: Some modules are dispatched on the CPU or the disk. Make sure you have enough GPU RAM to fit the quantized model.",
+        other="Some parameters are on the meta device because they were offloaded to the cpu.",
+        source="transformers quantizers/quantizer_bnb_4bit.py",
     ),
     Text(
         name="accelerate_batch_zero",

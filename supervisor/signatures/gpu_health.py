@@ -135,7 +135,7 @@ TEXTS = (
     Text(
         name="library_failed",
         kind=Kind.CUDA_ERROR,
-        pattern=r"DNN library initialization failed|CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|INVALID_VALUE|MAPPING_ERROR|NOT_SUPPORTED|ARCH_MISMATCH)|unable to find an engine to execute this computation|cuDNN [Ff]rontend error: |CUDNN_STATUS_(?:NOT_SUPPORTED\w*|ARCH_MISMATCH\w*|EXECUTION_FAILED\w*|INTERNAL_ERROR\w*|MAPPING_ERROR|BAD_PARAM\w*)|CUSOLVER_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR)|CUFFT_(?:EXEC_FAILED|INTERNAL_ERROR)|miopenStatus(?:InternalError|UnknownError)|HIPBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR)",
+        pattern=r"DNN library initialization failed|CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|INVALID_VALUE|MAPPING_ERROR|NOT_SUPPORTED|ARCH_MISMATCH)|unable to find an engine to execute this computation|cuDNN [Ff]rontend error: |CUDNN_STATUS_(?:NOT_SUPPORTED\w*|ARCH_MISMATCH\w*|EXECUTION_FAILED\w*|INTERNAL_ERROR\w*|MAPPING_ERROR|BAD_PARAM\w*)|CUSOLVER_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR)|CUFFT_(?:EXEC_FAILED|INTERNAL_ERROR)|miopenStatus(?:InternalError|UnknownError)|HIPBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR)|\bcu(?:BLAS|DNN) Error: ",
         example="RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`",
         other="CUBLAS_STATUS_SUCCESS",
         source="cuBLAS, cuDNN, cuSOLVER, cuFFT, MIOpen status names",
@@ -149,12 +149,20 @@ TEXTS = (
         source="triton launcher",
     ),
     Text(
+        name="hip_build",
+        kind=Kind.ENV_ERROR,
+        pattern=r"HIP error: (?:invalid device function|invalid kernel file|shared object initialization failed)|hipErrorNoBinaryForGpu",
+        example="RuntimeError: HIP error: invalid device function",
+        other="RuntimeError: HIP error: invalid argument",
+        source="HIP runtime: a build for another GPU",
+    ),
+    Text(
         name="cuda_error_other",
         kind=Kind.CUDA_ERROR,
-        pattern=r"(?:RuntimeError|AcceleratorError|CUDARuntimeError): (?:CUDA|HIP|XPU) (?:driver )?error: ",
+        pattern=r"(?:RuntimeError|AcceleratorError|CUDARuntimeError): (?:CUDA|HIP|XPU) (?:driver )?error: |\bcuda runtime error \(\d+\) ?: |CUDA error \([^)\n]+:\d+\): |\(External\) CU\w+ error\(\d+\)",
         example="torch.AcceleratorError: CUDA error: invalid resource handle",
         other="CUDA error codes are documented at https://docs.nvidia.com",
-        source="c10/cuda/CUDAException.cpp",
+        source="c10/cuda/CUDAException.cpp; THC/THCGeneral.cpp; flash-attention; paddle",
         weight=Weight.GENERIC,
     ),
 )

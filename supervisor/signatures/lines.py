@@ -36,7 +36,7 @@ _WARNED = re.compile(
     r"\b(?:WARN|WARNING|INFO|DEBUG)\b|\[(?:W|I)\d{3,4} |\b[A-Za-z]*Warning: |: [IW] tensorflow/|\bwarn: "
     r"|\[(?:warning|info|debug)\s*\]"
 )
-_ADVICE = re.compile(r":\d+: [A-Za-z]*Warning: ")
+_ADVICE = re.compile(r":\d+: [A-Za-z]*Warning: |\bNCCL INFO |\[c10d\] The client socket has failed to connect")
 _NOT_WARNED = re.compile(r"NCCL WARN")
 
 # The words stand to the left of the failure text: a sample, a question, an option, source code, our own words.
@@ -136,7 +136,7 @@ def is_mention(left: str) -> bool:
 
 
 def is_advice(left: str) -> bool:
-    """True where Python's own warnings print: "file.py:3: UserWarning: ..."."""
+    """True where a warning explains nothing: "file.py:3: UserWarning: ...", what NCCL and c10d tell on the way."""
     return bool(_ADVICE.search(left))
 
 

@@ -60,7 +60,7 @@ TEXTS = (
     Text(
         name="cuda_call_oom",
         kind=Kind.GPU_OOM,
-        pattern=r"(?:CUDA|HIP|XPU|[Cc]uda|hip) (?:(?:[Dd]river|[Rr]untime) )?(?:API )?[Ee]rror(?: \(2\)| 2)? ?: out of memory|(?:CUDA|HIP|[Cc]uda|hip) (?:failed with error 2:?|failure:) out of memory|(?:GPU|gpu|CUDA|cuda)_?[Aa]ssert: out of memory",
+        pattern=r"(?:CUDA|HIP|XPU|[Cc]uda|hip) (?:(?:[Dd]river|[Rr]untime) )?(?:API )?[Ee]rror(?: \(2\)| 2)? ?: out of memory|(?:CUDA|HIP|[Cc]uda|hip) (?:failed with error 2:?|failure:|error\(2\),|error \([^)\n]+:\d+\):) out of memory|(?:GPU|gpu|CUDA|cuda)_?[Aa]ssert: out of memory",
         example="[rank6]: torch.AcceleratorError: CUDA error: out of memory",
         other="CUDA error: an illegal memory access was encountered",
         source="c10/cuda/CUDAException.cpp; THC/THCGeneral.cpp; TransformerEngine cuda_runtime.cpp; spconv tensorview",
@@ -86,10 +86,10 @@ TEXTS = (
     Text(
         name="cublas_alloc",
         kind=Kind.GPU_OOM,
-        pattern=r"\b(?:CUBLAS|HIPBLAS|CUSOLVER|CUSPARSE|CURAND|CUFFT|HIPFFT)_(?:STATUS_)?ALLOC(?:ATION)?_FAILED",
+        pattern=r"\b(?:CUBLAS|HIPBLAS|CUSOLVER|CUSPARSE|CURAND|CUFFT|HIPFFT)_(?:STATUS_)?ALLOC(?:ATION)?_FAILED|cuBLAS Error: (?:the )?resource allocation failed",
         example="RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
         other="RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`",
-        source="ATen/cuda/CublasHandlePool.cpp",
+        source="ATen/cuda/CublasHandlePool.cpp; TransformerEngine common/util/logging.h",
     ),
     Text(
         name="cudnn_alloc",

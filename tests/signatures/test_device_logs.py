@@ -87,6 +87,8 @@ OOMS = (
     ),
     ("tgi", {}, "Error: Warmup(Generation(\"Not enough memory to handle 8242 prefill tokens. You need to decrease `--max-batch-prefill-tokens`\"))\n"),
     ("trtllm", {}, "[TensorRT-LLM][ERROR] Assertion failed: Can't allocate new blocks. No free blocks left. (kvCacheManager.cpp:256)\n"),
+    ("xpu_resources", {}, TRACE + "RuntimeError: level_zero backend failed with error: 40 (UR_RESULT_ERROR_OUT_OF_RESOURCES)\n"),
+    ("dispatched", {}, TRACE + "ValueError: Some modules are dispatched on the CPU or the disk. Make sure you have enough GPU RAM to fit the quantized model.\n"),
     (
         "wrapped_behind_a_label",
         {"rank": 1, "gpu": 1, "tried_mib": 7680.0, "free_mib": 3194.88, "in_use_mib": 77946.88, "reserved_mib": 3481.6},
@@ -129,6 +131,29 @@ OTHERS = (
     ("horovod_stall", "collective_timeout", "stall_inspector.cc:105] One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.\n"),
     ("aborted", "collective_error", TRACE + "RuntimeError: NCCL communicator was aborted on rank 3. \n"),
     ("dump", "collective_timeout", "[PG ID 0 PG GUID 0(default_pg) Rank 2] Received a dump signal due to a collective timeout from  rank 5 and we will try our best to dump the debug info.\n"),
+    ("cutorch", "cuda_error", "luajit: cuda runtime error (30) : unknown error at cutorch/lib/THC/THCStorage.c:113\n"),
+    ("flash_attention", "cuda_error", "CUDA error (hopper/flash_fwd_launch_template.h:188): invalid argument\n"),
+    ("flash_attention_oom", "gpu_oom", "CUDA error (hopper/flash_fwd_launch_template.h:188): out of memory\n"),
+    ("transformer_engine", "cuda_error", TRACE + "RuntimeError: common/gemm/cublaslt_gemm.cu:398 in function cublas_gemm: cuBLAS Error: the requested functionality is not supported\n"),
+    ("paddle_nccl", "collective_error", TRACE + "OSError: (External) NCCL error(2), unhandled system error. \n  [Hint: 'ncclSystemError'. A call to the system failed.]\n"),
+    ("paddle_cuda", "gpu_oom", TRACE + "OSError: (External) CUDA error(2), out of memory. \n"),
+    ("jax_unhealthy", "collective_timeout", "F1101 10:01:40.0 139 client.h:80] Terminating process because the JAX distributed service detected fatal errors. absl::Status: UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n"),
+    (
+        "what_nccl_tells_on_the_way_explains_nothing",
+        "collective_timeout",
+        "gx:11:12 [3] NCCL INFO NET/Plugin: Plugin load returned 2 : libnccl-net.so: cannot open shared object file: No such file or directory : when loading libnccl-net.so\n"
+        "gx:11:12 [3] NCCL INFO Call to connect to 10.0.0.2<45555> returned Connection timed out, retrying\n"
+        "[rank3]:[E1119 13:21:12.5 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=BROADCAST, Timeout(ms)=1800000) ran for 1800000 milliseconds before timing out.\n",
+    ),
+    ("nccl_told_and_went_on", "none", "gx:11:12 [3] NCCL INFO Plugin load returned 2 : libnccl-net.so: cannot open shared object file: No such file or directory\n"),
+    (
+        "a_rank_that_looked_for_the_store",
+        "collective_timeout",
+        "[W socket.cpp:601] [c10d] The client socket has failed to connect to [gx-1]:29500 (errno: 110 - Connection timed out).\n"
+        "torch.distributed.DistNetworkError: The client socket has timed out after 600s while trying to connect to (gx-1, 29500).\n",
+    ),
+    ("hip_build", "env_error", TRACE + "RuntimeError: HIP error: invalid device function\n"),
+    ("oneccl", "collective_error", "2024:05:01-10:00:00:(123) |CCL_ERROR| atl_ofi_comm.cpp:301 init_transport: failed to initialize ATL\nterminate called after throwing an instance of 'ccl::v1::exception'\n"),
     ("mesh", "collective_error", TRACE + "RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] no error\n"),
     (
         "autotuning_is_no_failure",
