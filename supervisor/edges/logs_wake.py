@@ -109,8 +109,8 @@ class Waker:
             if old is not None:
                 with suppress(KeyError, OSError):  # the emitter of a directory that is gone has ended by itself
                     self._observer.unschedule(old)
-            heard = _appearing()  # else its threads look at each write of each log: two fifths of what watching costs
-            watch = self._observer.schedule(_handler(self._touched), directory, recursive=False, event_filter=heard)
+            handler, heard = _handler(self._touched)
+            watch = self._observer.schedule(handler, directory, recursive=False, event_filter=heard)
         except (OSError, RuntimeError) as error:
             self.why_polling = _why(error.errno) if isinstance(error, OSError) and error.errno else str(error)
             return
@@ -137,25 +137,18 @@ def _why(code: int) -> str:
     return f"inotify: {errno.errorcode.get(code, str(code))} ({os.strerror(code)})"
 
 
-def _appearing() -> list[type]:
+def _handler(touched: Callable[[], None]) -> tuple[Any, list[type]]:
+    """The handler, and what it is to hear of: else watchdog's threads look at each write of each log, which is two
+    fifths of what watching costs."""
     from watchdog import events
 
-    return [events.FileCreatedEvent, events.FileMovedEvent, events.DirCreatedEvent, events.DirMovedEvent]
-
-
-def _handler(touched: Callable[[], None]) -> Any:
-    from watchdog.events import FileSystemEvent, FileSystemEventHandler
-
-    class Handler(FileSystemEventHandler):
+    class Handler(events.FileSystemEventHandler):
         """Runs in watchdog's thread and does nothing there but wake the reader: its queue has no bound."""
 
-        def on_created(self, event: FileSystemEvent) -> None:
+        def on_any_event(self, event: events.FileSystemEvent) -> None:
             touched()
 
-        def on_moved(self, event: FileSystemEvent) -> None:
-            touched()
-
-    return Handler()
+    return Handler(), [events.FileCreatedEvent, events.FileMovedEvent, events.DirCreatedEvent, events.DirMovedEvent]
 
 
 def directory_of(pattern: str) -> str:
