@@ -17,7 +17,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from supervisor.core.evidence import ProcessId
 from supervisor.edges import proc
 from supervisor.edges.paths import Home
 from supervisor.edges.tmux_server import DEADLINE_S, KEEP, TmuxMissing, TmuxServer, TmuxSilent, find_tmux, insist
@@ -114,13 +113,9 @@ class Tmux:
         tmux = ["env", "-u", "TMUX", find_tmux(), "-u", *self.server.where]
         return [*tmux, "attach-session", *mode, "-t", f"={_checked(name)}"]
 
-    def server_process(self) -> ProcessId | None:
-        """Our server as last recorded, while it lives."""
-        return self.server.process()
-
     def server_pid(self) -> int | None:
-        """Its pid."""
-        server = self.server_process()
+        """The process of our server as last recorded, while it lives."""
+        server = self.server.process()
         return server.pid if server else None
 
     # -- one session

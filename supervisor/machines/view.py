@@ -51,7 +51,7 @@ class View:
         if self._server >= 0 and not signals.has_ended(self._server):
             return True
         self.close()
-        server = self._tmux.server_process()
+        server = self._tmux.server.process()
         if server is None:
             return False
         with suppress(OSError):  # no descriptors left: then it is asked again each time
