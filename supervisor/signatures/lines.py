@@ -22,9 +22,9 @@ _RANK = re.compile(
     r"|(\d{1,4}):\s)"
 )
 _RANK_WORD = re.compile(r"\b(?:[Rr]ank|RANK)[ =:_-]{0,2}(\d{1,5})\b")
-# "EI0006: ..." is an error code of CANN's.
-_SOURCE = re.compile(r"^\s*(?!E[A-Z]\d{4}:)[\[(]?([A-Za-z][A-Za-z.]*[-_ #]?\d{1,4})[\])]?\s{0,12}[:|\]]\s*")
-_LABEL = re.compile(r"^\s*(?:\d{1,4}:\s|[\[(]?[A-Za-z][A-Za-z.]*[-_ #]?\d{1,4}[\])]?\s{0,12}[:|\]]\s)")
+_NAMED = r"[\[(]?([A-Za-z][A-Za-z.]*[-_ #]?\d{1,4})[\])]?\s{0,12}[:|\]]"
+_SOURCE = re.compile(rf"^\s*(?!E[A-Z]\d{{4}}:){_NAMED}\s*")  # "EI0006: ..." is an error code of CANN's
+_LABEL = re.compile(rf"^\s*(?:\d{{1,4}}:\s|{_NAMED}\s)")
 _PREFIXES = re.compile(
     r"^(?:\s*(?:\[(?:rank|default)[ _-]?\d+\]:?|default\d+:|\(\w[\w-]*(?: [A-Za-z]+=?\d+)?(?: pid=\d+)?(?:, ip=[\d.]+)?"
     r"\)"
