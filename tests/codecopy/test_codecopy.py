@@ -60,10 +60,10 @@ def test_the_copy_is_private(work, look, make):
 def test_without_git_links_lead_to_the_copy_too(look, make, tmp_path):
     work = tmp_path / "plain"
     write(work, "v2/train.py", "v2/lib/model.py", text="SIZE = 1\n")
-    write(tmp_path, "shared/helper.py")
+    write(tmp_path, "common/helper.py")
     (work / "train.py").symlink_to("v2/train.py")
     (work / "lib").symlink_to(work / "v2" / "lib")
-    (work / "helper.py").symlink_to(tmp_path / "shared" / "helper.py")
+    (work / "helper.py").symlink_to(tmp_path / "common" / "helper.py")
     (work / "runs").symlink_to(tmp_path)
     (work / "gone.py").symlink_to("nowhere.py")
     made = make(look(work, apart=(str(work / "runs"),)))
@@ -71,24 +71,24 @@ def test_without_git_links_lead_to_the_copy_too(look, make, tmp_path):
     tree = made.path / "tree"
     assert (tree / "train.py").read_text() == (tree / "lib" / "model.py").read_text() == "SIZE = 1\n"
     assert made.told == (
-        f"links that lead out of {work} are not held by the copy: helper.py -> {tmp_path}/shared/helper.py",
+        f"links that lead out of {work} are not held by the copy: helper.py -> {tmp_path}/common/helper.py",
     )
 
 
 def test_links_lead_to_the_copy_of_what_they_name_or_out_of_the_tree_and_that_is_told(work, look, make, tmp_path):
-    write(tmp_path, "shared/lib.py")
+    write(tmp_path, "common/lib.py")
     (work / "main.py").symlink_to("train.py")
     (work / "pkg" / "conf").symlink_to(work / "conf")
-    (work / "shared").symlink_to("../shared")
+    (work / "common").symlink_to("../common")
     (work / "gone").symlink_to("/nowhere/at/all")
     git(work, "add", ".")
     made = make(look(work))
     tree = made.path / "tree"
     assert (tree / "main.py").resolve() == tree / "train.py"
     assert (tree / "pkg" / "conf" / "a.yaml").resolve() == tree / "conf" / "a.yaml"
-    assert (tree / "shared").resolve() == tmp_path / "shared"
+    assert (tree / "common").resolve() == tmp_path / "common"
     (told,) = made.told
-    assert f"shared -> {tmp_path}/shared" in told
+    assert f"common -> {tmp_path}/common" in told
     assert "gone -> /nowhere/at/all" in told
     assert codekept.look(made.path) == codekept.Looked()
 
