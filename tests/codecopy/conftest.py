@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trees import ENVIRON, checkout
+from repos import ENVIRON
+from trees import checkout
 
 from supervisor.edges import codecopy, codetree
 from supervisor.edges.codetree import Tree

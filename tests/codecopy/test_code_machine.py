@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 from fake_specs import incident
 from msgspec.structs import replace
-from trees import ENVIRON, git, write
+from repos import ENVIRON, git
+from trees import write
 
 from supervisor.core.evidence import ProcessId
 from supervisor.core.given import CodeCopy, Watched

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from trees import ENVIRON, git, write
+from repos import ENVIRON, git
+from trees import write
 
 from supervisor.edges import codecopy, codekept
 from supervisor.edges.codecopy import NotCopied

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from trees import ENVIRON, git, write
+from repos import ENVIRON, git
+from trees import write
 
 from supervisor.edges import codetree
 from supervisor.edges.codetree import NotListed

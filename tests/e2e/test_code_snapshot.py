@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
-from boxes import Box, until
+from boxes import until
+from repos import git
 
 pytestmark = pytest.mark.real
 
@@ -35,20 +35,15 @@ output: {dir: out}
 """
 
 
-def git(box: Box, *words: str) -> None:
-    names = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    subprocess.run(["git", "-C", str(box.work), *names, *words], check=True, capture_output=True, timeout=30)
-
-
 def test_each_attempt_runs_the_code_that_the_first_was_launched_with(box):
     """A start script, what it starts, what that imports and reads; edited and committed. Outputs stay at home."""
     box.write("train.py", TRAIN)
     box.write("model.py", "TEXT = 'old'\n")
     box.write("conf.yaml", "anchors: 1024\n")
     box.write("start.sh", f'#!/bin/sh\n{sys.executable} train.py "$@"\n', 0o755)
-    git(box, "init", "-q")
-    git(box, "add", ".")
-    git(box, "commit", "-qm", "one")
+    git(box.work, "init", "-q")
+    git(box.work, "add", ".")
+    git(box.work, "commit", "-qm", "one")
     night = box.up(spec := box.write("a.yaml", SPEC))
     night.until("FirstProgress", attempt=1)
     until(lambda: night.dir.attempt(1).environment.exists(), "the fingerprint of attempt 1")
@@ -56,7 +51,7 @@ def test_each_attempt_runs_the_code_that_the_first_was_launched_with(box):
     box.write("start.sh", "#!/bin/sh\nexit 3\n", 0o755)
     box.write("model.py", "TEXT = 'new'\n")
     box.write("conf.yaml", "anchors: 512\n")
-    git(box, "commit", "-qam", "two")
+    git(box.work, "commit", "-qam", "two")
     box.supervise("restart", "a", "-y", code=0)
     night.until("FirstProgress", attempt=2)
     for attempt in (1, 2):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import subprocess
 import sys
 import threading
 import venv as venvs
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from repos import git
 
 from supervisor.core.evidence import Gpu
 from supervisor.edges import environment
@@ -147,13 +147,6 @@ def test_scripts_and_configs_named_in_argv_are_hashed(take, tmp_path):
     (work / "train.py").write_text("changed")
     second = take(argv=argv)["code"]
     assert {name for name in first if first[name] != second[name]} == {"train.py"}
-
-
-def git(work: Path, *words: str) -> None:
-    names = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    environ = {"PATH": os.environ["PATH"], "HOME": "/nowhere", "GIT_CONFIG_NOSYSTEM": "1"}
-    command = ["git", "-C", str(work), *names, *words]
-    subprocess.run(command, env=environ, check=True, capture_output=True, timeout=60)
 
 
 def test_the_commit_and_the_dirty_files_are_told_and_the_repository_is_not_touched(take, tmp_path):
