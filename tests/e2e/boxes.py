@@ -56,6 +56,12 @@ def until(fact: Callable[[], T], what: str | Callable[[], str], within_s: float 
     return answer
 
 
+def whole_lines(path: Path) -> list[bytes]:
+    """The lines of a file that may still grow, without a last one that is half written; none where there is no file."""
+    data = path.read_bytes() if path.exists() else b""
+    return data[: data.rfind(b"\n") + 1].splitlines()
+
+
 def is_alive(pid: int | None) -> bool:
     seen = proc.stat(pid) if pid else None
     return seen is not None and not proc.is_dead(seen)
@@ -87,11 +93,7 @@ class Night:
 
     def records(self, *types: str) -> list[dict[str, Any]]:
         """The whole records of the journal, of these types or all; `data` holds the fields."""
-        if not self.dir.journal.exists():
-            return []
-        data = self.dir.journal.read_bytes()
-        lines = data[: data.rfind(b"\n") + 1].splitlines()
-        found = [json.loads(line) for line in lines]
+        found = [json.loads(line) for line in whole_lines(self.dir.journal)]
         return [one for one in found if not types or one["type"] in types]
 
     def has(self, type_: str, **fields: Any) -> list[dict[str, Any]]:
@@ -139,10 +141,8 @@ class Night:
 
     def members(self, attempt: int = 1) -> list[int]:
         """Everybody whom the attempt recorded, dead or alive; the leader first."""
-        path = self.dir.attempt(attempt).members
-        text = path.read_text() if path.exists() else ""
-        lines = text[: text.rfind("\n") + 1].splitlines()  # the last one may be half written
-        return [json.loads(line)["pid"] for line in lines if '"pid"' in line]
+        lines = whole_lines(self.dir.attempt(attempt).members)
+        return [json.loads(line)["pid"] for line in lines if b'"pid"' in line]
 
     def leader(self, attempt: int = 1) -> int:
         return until(lambda: self.members(attempt), f"{self.name}: leader of attempt {attempt}")[0]
