@@ -25,7 +25,7 @@ import sys, time, os
 from pathlib import Path
 from supervisor.edges.locks import Lock
 lock = Lock.try_take(Path(sys.argv[1]))
-lock.note(f"{os.getpid()}\\n")
+lock.note(f"{sys.argv[2] if sys.argv[2:] else os.getpid()}\\n")
 print("held", flush=True)
 time.sleep(600)
 """
@@ -374,6 +374,20 @@ def test_the_end_of_a_supervisor_that_is_no_child_ends_the_guardian_s_sleep(worl
     holder.communicate()
     assert not is_held(run.lock)
     one.close()
+
+
+def test_a_note_that_names_somebody_else_only_slows_the_guardian_down(world):
+    """The number of another PID namespace, or one that was given away again: it lives on, and the lock is free."""
+    run = world.open("dflash")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(run.lock), str(os.getpid())], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout.readline() == "held\n"
+    world.guard()
+    until(lambda: read_note(world.home.guardian_lock))
+    holder.kill()
+    holder.communicate()
+    world.supervisor("dflash")
 
 
 @pytest.mark.parametrize("note", ["", "nobody", "0", "4194305 1"])
